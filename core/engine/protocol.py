@@ -1,0 +1,390 @@
+"""The messages between the engine and whoever watches: one JSON object a line, each with a ``type``.
+
+Torch-free. Commands go to the engine's stdin and carry an ``id``; each is answered by exactly one event with that
+``id`` (its answer, or ``error``). Events without an ``id`` report what happens meanwhile. JSON has no NaN and no
+infinity: a float is written as the string ``"NaN"``, ``"Infinity"`` or ``"-Infinity"`` where it is one.
+"""
+
+import dataclasses
+import json
+import math
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.config import nearest
+
+PROTOCOL_VERSION = 1
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+
+
+class ProtocolError(ValueError):
+    """A line that is no message: unknown type, missing or unknown field, wrong kind of value, not JSON, too long."""
+
+
+# --- commands: from the client to the engine ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    id: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hello(Command):
+    """First message of a connection. Answered by ``Ready``."""
+
+    protocol: int = PROTOCOL_VERSION
+    device: str = "auto"  # auto | cpu | cuda | cuda:N | mps
+    threads: int | None = None  # torch threads; None: as measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class Open(Command):
+    """Open the session in ``folder``; with ``task``, create it there first if there is none. Answered by ``Opened``."""
+
+    folder: str
+    task: str | None = None
+    seed: int = 42
+    backbone: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start(Command):
+    """Start a run. Answered by ``RunState``. A parent is needed by every method but SFT."""
+
+    method: str
+    config: dict[str, Any] = field(default_factory=dict)  # only the knobs that differ from their defaults
+    seed: int | None = None  # None: the session's
+    title: str = ""
+    parent: int | None = None  # run whose weights are the start (and, unless it is a fork, the reference)
+    parent_step: int | None = None  # None: its latest
+    reward_run: int | None = None  # run whose reward model scores; None: the newest finished one, where needed
+    pairs_file: str | None = None  # for pairs=file and pairs=mixed
+    paused: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pause(Command):
+    """Answered by ``RunState`` "pausing" at once; ``RunState`` "paused" follows at the step's end."""
+
+    run: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume(Command):
+    """Go on: with a paused run at once, with an interrupted one from its newest good resume point."""
+
+    run: int
+    steps: int | None = None  # new total number of steps; changes the schedule's horizon
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(Command):
+    """Do one step of a paused run, then pause again."""
+
+    run: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop(Command):
+    """End a run at the step's end and keep what it learned."""
+
+    run: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetKnob(Command):
+    """Turn a live knob at the next step boundary. Answered by ``KnobChanged``."""
+
+    run: int
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fork(Command):
+    """A new run that starts where ``run`` stood at ``step``, with ``config`` changes. Answered by ``RunState``."""
+
+    run: int
+    step: int | None = None  # None: its latest
+    config: dict[str, Any] = field(default_factory=dict)
+    title: str = ""
+    paused: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample(Command):
+    """Completions of a run's policy. Answered by ``Samples``. The same seeds give the same texts."""
+
+    run: int | None = None  # None: the untrained model
+    step: int | None = None  # a snapshot; None: as it is now
+    prompts: list[str] = field(default_factory=list)  # empty: the task's probe prompts
+    count: int = 1  # completions per prompt
+    seed: int = 0
+    temperature: float = 0.8
+    top_k: int = 0  # 0: no limit
+    top_p: float = 1.0
+    max_new_tokens: int | None = None
+    reference: int | None = None  # also give log-probs and KL under this run's final policy
+    reward_run: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(Command):
+    """Measure a run's policy. Answered by ``Evaluation``."""
+
+    run: int
+    step: int | None = None
+    completions: int = 2048
+    optimality: bool = False  # slow: ≥ 20,000 completions and ≥ 4,000 of the reference for each probe prompt
+    beta: float | None = None
+    reward_run: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Save(Command):
+    """Write a named resume point now. Answered by ``CheckpointSaved``."""
+
+    run: int
+    name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quit(Command):
+    """Save every run at its step's end, then end the process. Answered by ``Goodbye``."""
+
+
+# --- events: from the engine to the client -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    id: int | None = None  # of the command that this answers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready(Event):
+    protocol: int
+    device: str  # "cpu"
+    device_line: str  # what was chosen and why, one line
+    threads: int
+    torch: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened(Event):
+    folder: str
+    title: str
+    task: str
+    seed: int
+    parameters: int  # of the policy
+    notes: list[str] = field(default_factory=list)  # recovered, approximate resume, migrated …
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunState(Event):
+    """Where a run stands. ``state``: waiting, running, pausing, paused, interrupted, done, stopped, failed."""
+
+    run: int
+    method: str
+    title: str
+    state: str
+    step: int
+    steps: int
+    completions: int = 0  # sampled so far (examples seen, for SFT and the reward model)
+    seconds: float = 0.0  # of training so far
+    rate: float = 0.0  # steps per second, lately
+    parent: int | None = None
+    parent_step: int | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics(Event):
+    """The metrics of one step under TRL's names; ``values`` may lack what is measured more rarely."""
+
+    run: int
+    step: int
+    completions: int
+    seconds: float
+    values: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnobChanged(Event):
+    run: int
+    step: int  # first step that feels it
+    name: str
+    value: Any
+    old: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleText:
+    """One completion with what is known about it. Log-probs and KL are sums over its letters, in nats."""
+
+    prompt: str
+    text: str
+    ended: bool  # with EOS, not cut off
+    gold_reward: float | None = None
+    learned_reward: float | None = None
+    logprob: float | None = None
+    reference_logprob: float | None = None
+    kl: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples(Event):
+    """With an ``id``, the answer to ``Sample``; without, the strip of a running run (same seeds each time)."""
+
+    run: int | None
+    step: int
+    samples: list[SampleText]
+    reference: list[SampleText] = field(default_factory=list)  # same prompts and seeds from the reference
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation(Event):
+    run: int
+    step: int
+    values: dict[str, float]
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSaved(Event):
+    run: int
+    step: int
+    kind: str  # resume | snapshot
+    name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alert(Event):
+    """Something a person should see. ``kind``: kl_alarm, early_stop, diverged, storage, resume, device."""
+
+    run: int | None
+    step: int | None
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acknowledged(Event):
+    """A command was done that has no richer answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Error(Event):
+    """A command was refused, or a line was no message (then ``id`` is None)."""
+
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goodbye(Event):
+    message: str = ""
+
+
+COMMANDS: dict[str, type[Command]] = {
+    "hello": Hello, "open": Open, "start": Start, "pause": Pause, "resume": Resume, "step": Step, "stop": Stop,
+    "set_knob": SetKnob, "fork": Fork, "sample": Sample, "evaluate": Evaluate, "save": Save, "quit": Quit,
+}  # fmt: skip
+EVENTS: dict[str, type[Event]] = {
+    "ready": Ready, "opened": Opened, "run_state": RunState, "metrics": Metrics, "knob_changed": KnobChanged,
+    "samples": Samples, "evaluation": Evaluation, "checkpoint": CheckpointSaved, "alert": Alert,
+    "acknowledged": Acknowledged, "error": Error, "goodbye": Goodbye,
+}  # fmt: skip
+_NAMES: dict[type, str] = {cls: name for table in (COMMANDS, EVENTS) for name, cls in table.items()}
+
+
+def encode(message: Command | Event) -> bytes:
+    """The message as one line of JSON, newline included."""
+    body = {"type": _NAMES[type(message)], **_plain(dataclasses.asdict(message))}
+    return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def decode_command(line: bytes) -> Command:
+    """The command in a line. Raises ProtocolError with one line that says what is wrong."""
+    return typing.cast(Command, _decode(line, typing.cast(dict[str, type], COMMANDS)))
+
+
+def decode_event(line: bytes) -> Event:
+    """The event in a line. Raises ProtocolError with one line that says what is wrong."""
+    return typing.cast(Event, _decode(line, typing.cast(dict[str, type], EVENTS)))
+
+
+def command_id(line: bytes) -> int | None:
+    """The id of a line that may be a broken command, so that its error can name it."""
+    try:
+        found = json.loads(line).get("id")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _decode(line: bytes, known: dict[str, type]) -> Any:
+    if len(line) > MAX_MESSAGE_BYTES:
+        raise ProtocolError(f"message of {len(line)} bytes; {MAX_MESSAGE_BYTES} at most")
+    try:
+        body = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"not a line of JSON: {str(error)[:200]}") from None
+    if not isinstance(body, dict):
+        raise ProtocolError("a message is a JSON object")
+    name = body.pop("type", None)
+    if not isinstance(name, str) or name not in known:
+        raise ProtocolError(f"unknown message type {name!r}{nearest(str(name), known)}"[:300])
+    return _build(known[name], body, name)
+
+
+def _build(cls: type, body: dict[str, Any], where: str) -> Any:
+    hints = typing.get_type_hints(cls)
+    fields = {each.name: each for each in dataclasses.fields(cls)}
+    for key in body:
+        if key not in fields:
+            raise ProtocolError(f"{where} has no field '{key}'{nearest(key, fields)}"[:300])
+    values = {}
+    for key, each in fields.items():
+        if key in body:
+            values[key] = _check(body[key], hints[key], f"{where}.{key}")
+        elif each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING:
+            raise ProtocolError(f"{where} lacks '{key}'")
+    return cls(**values)
+
+
+def _check(value: Any, hint: Any, where: str) -> Any:
+    """``value`` as ``hint`` wants it, or ProtocolError."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if origin is types.UnionType:
+        if value is None and type(None) in arguments:
+            return None
+        return _check(value, next(each for each in arguments if each is not type(None)), where)
+    if origin is list and isinstance(value, list):
+        return [_check(each, arguments[0], where) for each in value]
+    if origin is dict and isinstance(value, dict):
+        return {key: _check(each, arguments[1], f"{where}.{key}") for key, each in value.items()}
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if hint is float and value in ("NaN", "Infinity", "-Infinity"):
+        return float(value)
+    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        return _build(typing.cast(type, hint), value, where)
+    if isinstance(hint, type) and origin is None and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
+        return value
+    raise ProtocolError(f"{where} must be {getattr(hint, '__name__', hint)}, not {str(value)[:80]!r}")
