@@ -38,7 +38,9 @@ class Knob:
             return " | ".join(self.choices)
         if self.type is bool:
             return "true | false"
-        low = f"> {self.above:g}" if self.above is not None else f"≥ {self.minimum:g}" if self.minimum is not None else ""
+        low = (
+            f"> {self.above:g}" if self.above is not None else f"≥ {self.minimum:g}" if self.minimum is not None else ""
+        )
         high = f"≤ {self.maximum:g}" if self.maximum is not None else ""
         return ", ".join(part for part in (low, high) if part) or ("any number" if self.type is not str else "any text")
 
@@ -174,5 +176,3 @@ def parse_short(config: type[C], text: str) -> C:
             raise ConfigError(f"expected name=value, not '{part}'")
         values[name] = find_knob(config, name).parse(value)
     return make(config, values)
-
-

@@ -385,6 +385,11 @@ def _check(value: Any, hint: Any, where: str) -> Any:
         return float(value)
     if dataclasses.is_dataclass(hint) and isinstance(value, dict):
         return _build(typing.cast(type, hint), value, where)
-    if isinstance(hint, type) and origin is None and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
+    if (
+        isinstance(hint, type)
+        and origin is None
+        and isinstance(value, hint)
+        and (hint is bool or not isinstance(value, bool))
+    ):
         return value
     raise ProtocolError(f"{where} must be {getattr(hint, '__name__', hint)}, not {str(value)[:80]!r}")

@@ -40,17 +40,23 @@ class PPOConfig(PolicyConfig):
     kl_target: float = knob(0.0, "sequence KL that β adapts to; 0 keeps β fixed", minimum=0, unit="nats", live=True)
     kl_horizon: int = knob(10_000, "completions over which β adapts", minimum=1)
     gamma: float = knob(1.0, "γ: discount of later rewards", minimum=0, maximum=1)
-    lam: float = knob(0.95, "λ of generalised advantage estimation: 0 one step ahead, 1 to the end", minimum=0, maximum=1)
+    lam: float = knob(
+        0.95, "λ of generalised advantage estimation: 0 one step ahead, 1 to the end", minimum=0, maximum=1
+    )
     value_coefficient: float = knob(0.5, "weight of the value loss", minimum=0, live=True)
     entropy_coefficient: float = knob(0.0, "weight of the entropy bonus", minimum=0, live=True)
-    missing_eos_penalty: float = knob(0.0, "taken from the reward of a completion cut off at the limit", minimum=0, live=True)
+    missing_eos_penalty: float = knob(
+        0.0, "taken from the reward of a completion cut off at the limit", minimum=0, live=True
+    )
     reward: str = knob("gold", "what is maximised", choices=("gold", "learned", "mixed"))
     learned_weight: float = knob(0.5, "share of the learned reward in mixed", minimum=0, maximum=1)
     critic: str = knob(
         "policy", "what the critic reads: the policy's hidden state, detached, or an LSTM of its own",
         choices=("policy", "own"),
     )  # fmt: skip
-    average: float = knob(0.95, "decay of the averaged weights that are sampled and kept; 0 keeps the last", minimum=0, maximum=0.9999)
+    average: float = knob(
+        0.95, "decay of the averaged weights that are sampled and kept; 0 keeps the last", minimum=0, maximum=0.9999
+    )
 
 
 PPO = Method(

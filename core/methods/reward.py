@@ -22,7 +22,9 @@ class RewardConfig(TrainingConfig):
     validation_share: float = knob(0.1, "share of the pairs held out to measure accuracy", minimum=0.01, maximum=0.9)
     margin: float = knob(0.0, "margin demanded at full preference strength (half of it at middle)", minimum=0)
     center: float = knob(0.0, "pull of each pair's summed scores to 0", minimum=0)
-    ensemble: int = knob(1, "reward models trained from different seeds; their mean is the score", minimum=1, maximum=16)
+    ensemble: int = knob(
+        1, "reward models trained from different seeds; their mean is the score", minimum=1, maximum=16
+    )
 
 
 REWARD = Method(
