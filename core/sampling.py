@@ -1,0 +1,230 @@
+"""Sampling completions, and reading them again: batches of prompts with completions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from core.models.language_model import LanguageModel
+from core.tokenizer import CharTokenizer
+
+
+@dataclass(frozen=True)
+class Completions:
+    """Prompts and their completions, both padded on the right; B rows, P and T the longest of each.
+
+    ``mask`` is True at a completion's real tokens, EOS included.
+    """
+
+    prompts: Tensor  # int64 [B, P]
+    prompt_mask: Tensor  # bool [B, P]
+    tokens: Tensor  # int64 [B, T], the completion only
+    mask: Tensor  # bool [B, T]
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    @property
+    def ended(self) -> Tensor:
+        """Which rows end with EOS, bool [B]; the others were cut off."""
+        return ((self.tokens == CharTokenizer.eos_id) & self.mask).any(1)
+
+    def sequences(self) -> tuple[Tensor, Tensor]:
+        """Prompt and completion in one piece, padded on the right: ([B, P+T], lengths int64 [B] on the CPU)."""
+        starts = self.prompt_mask.sum(1)
+        ends = starts + self.mask.sum(1)
+        behind = starts.unsqueeze(1) + torch.arange(self.tokens.shape[1], device=starts.device)
+        together = F.pad(torch.where(self.prompt_mask, self.prompts, CharTokenizer.pad_id), (0, self.tokens.shape[1]))
+        together = together.scatter(1, behind, torch.where(self.mask, self.tokens, CharTokenizer.pad_id))
+        lengths = ends.cpu()
+        return together[:, : int(lengths.max())], lengths
+
+    def rows(self, index: Tensor) -> "Completions":
+        """Some rows in the given order, without the columns that none of them needs."""
+        prompt_mask, mask = self.prompt_mask[index], self.mask[index]
+        longest_prompt, longest = int(prompt_mask.sum(1).max()), max(1, int(mask.sum(1).max()))
+        return Completions(
+            self.prompts[index][:, :longest_prompt], prompt_mask[:, :longest_prompt],
+            self.tokens[index][:, :longest], mask[:, :longest],
+        )  # fmt: skip
+
+    def texts(self, tokenizer: CharTokenizer) -> list[str]:
+        """Each completion as text."""
+        kept = torch.where(self.mask, self.tokens, CharTokenizer.eos_id).tolist()
+        return [tokenizer.decode(row) for row in kept]
+
+    def to(self, device: torch.device) -> "Completions":
+        """The same on another device."""
+        return Completions(*(each.to(device) for each in (self.prompts, self.prompt_mask, self.tokens, self.mask)))
+
+
+@dataclass(frozen=True)
+class Rollout(Completions):
+    """Completions as sampled, with what was known then.
+
+    ``logprobs`` are those of the drawn tokens at the sampling temperature, before top-k and top-p; 0 where masked.
+    ``logits`` (at that temperature) and ``hidden`` are kept on request only and undefined where masked.
+    """
+
+    logprobs: Tensor  # float32 [B, T]
+    logits: Tensor | None = None  # [B, T, V]
+    hidden: Tensor | None = None  # [B, T, H]
+
+
+def pad(rows: Sequence[Sequence[int]], device: torch.device | None = None) -> tuple[Tensor, Tensor]:
+    """Rows of ids as ([B, longest] with PAD on the right, mask bool of the same shape)."""
+    longest = max(1, *(len(row) for row in rows)) if rows else 1
+    tokens = torch.tensor([[*row, *[CharTokenizer.pad_id] * (longest - len(row))] for row in rows], dtype=torch.long)
+    lengths = torch.tensor([len(row) for row in rows])
+    mask = torch.arange(longest) < lengths.unsqueeze(1)
+    return tokens.to(device), mask.to(device)
+
+
+def completions_of(
+    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], device: torch.device | None = None
+) -> Completions:
+    """Given prompts and completions (with their EOS) as a batch."""
+    return Completions(*pad(prompts, device), *pad(completions, device))
+
+
+def completion_hidden(model: LanguageModel, batch: Completions) -> Tensor:
+    """The hidden state from which each completion token is predicted, [B, T, H]; undefined where masked.
+
+    The prompt is read first: position t of the completion has seen all of the prompt and the t tokens before it.
+    """
+    sequences, lengths = batch.sequences()
+    hidden = model.hidden(sequences, lengths)
+    before = batch.prompt_mask.sum(1, keepdim=True) - 1 + torch.arange(batch.tokens.shape[1], device=hidden.device)
+    before = before.clamp(max=hidden.shape[1] - 1)
+    return hidden.gather(1, before.unsqueeze(-1).expand(-1, -1, hidden.shape[-1]))
+
+
+def completion_logits(model: LanguageModel, batch: Completions, temperature: float = 1.0) -> Tensor:
+    """The logits that predict each completion token, divided by the temperature, [B, T, V]."""
+    return model.logits(completion_hidden(model, batch)) / temperature
+
+
+def filter_logits(logits: Tensor, top_k: int = 0, top_p: float = 1.0) -> Tensor:
+    """Keep the ``top_k`` likeliest tokens (0: all) and of these the smallest set of probability ``top_p``.
+
+    [..., V] -> [..., V] with −inf at what is dropped; the likeliest token always stays. A top_k beyond the
+    vocabulary is no limit. (Nucleus sampling: arXiv 1904.09751.)
+    """
+    if 0 < top_k < logits.shape[-1]:
+        smallest = logits.topk(top_k, dim=-1).values[..., -1:]
+        logits = logits.masked_fill(logits < smallest, -torch.inf)
+    if top_p < 1:
+        ordered, order = logits.sort(dim=-1, descending=True, stable=True)
+        probabilities = ordered.softmax(-1)
+        before = probabilities.cumsum(-1) - probabilities
+        dropped = torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, before >= top_p)
+        logits = logits.masked_fill(dropped, -torch.inf)
+    return logits
+
+
+def uniforms(row_seeds: Tensor, count: int) -> Tensor:
+    """``count`` numbers in [0, 1) for each row seed, int64 [B] -> float32 [B, count].
+
+    The number at (row, position) depends on that row's seed and that position only (SplitMix64 as a counter-based
+    generator), so a row's text hangs on no other row, nor on the batch's size, nor on when others stop.
+    """
+    golden, first, second = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15  # as signed 64 bits
+    z = row_seeds.unsqueeze(1) + golden * torch.arange(1, count + 1)
+    z = (z ^ _shift_right(z, 30)) * first
+    z = (z ^ _shift_right(z, 27)) * second
+    z = z ^ _shift_right(z, 31)
+    return _shift_right(z, 40).float() / 2**24
+
+
+def _shift_right(z: Tensor, bits: int) -> Tensor:
+    """Unsigned shift of int64 (torch shifts arithmetically)."""
+    return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def draw(logits: Tensor, uniform: Tensor) -> Tensor:
+    """The token at which the cumulated probability passes ``uniform``: [B, V], [B] in [0, 1) -> int64 [B].
+
+    Tokens of probability 0 are never drawn.
+    """
+    cumulated = logits.softmax(-1).cumsum(-1)
+    total = cumulated[:, -1:]
+    threshold = torch.minimum(uniform.unsqueeze(1) * total, total * (1 - 2**-23))
+    return (cumulated <= threshold).sum(1)
+
+
+@torch.no_grad()
+def generate(
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    max_new_tokens: int,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    generator: torch.Generator | None = None,
+    *,
+    row_seeds: Tensor | None = None,
+    keep: bool = False,
+) -> Rollout:
+    """Sample a completion for each prompt until EOS or ``max_new_tokens``.
+
+    Args:
+        prompts: ids of each whole prompt, special tokens included; lengths may differ, none may be empty.
+        generator: gives one seed per row; or give ``row_seeds``, int64 [B], to choose the rows' numbers yourself.
+        keep: also return logits and hidden states.
+
+    Raises ValueError for an empty batch or prompt, or a setting out of range.
+    """
+    if not prompts or not all(len(prompt) for prompt in prompts):
+        raise ValueError("generate needs at least one prompt, and every prompt at least one token")
+    if max_new_tokens < 1 or not temperature > 0 or top_k < 0 or not 0 < top_p <= 1:
+        raise ValueError(
+            "generate needs max_new_tokens ≥ 1, temperature > 0, top_k ≥ 0 and 0 < top_p ≤ 1, not "
+            f"{max_new_tokens}, {temperature}, {top_k}, {top_p}"
+        )
+    device = model.head.weight.device
+    if row_seeds is None:
+        row_seeds = torch.randint(2**63 - 1, (len(prompts),), generator=generator)
+    numbers = uniforms(row_seeds.cpu(), max_new_tokens).to(device)
+
+    distinct: dict[tuple[int, ...], int] = {}
+    which = torch.tensor([distinct.setdefault(tuple(prompt), len(distinct)) for prompt in prompts], device=device)
+    prompt_tokens, prompt_mask = pad(list(distinct), device)
+    hidden, state = model.begin(prompt_tokens, prompt_mask.sum(1))
+    if len(distinct) < len(prompts):
+        hidden, state = hidden[which], model.select(state, which)
+
+    rows = torch.arange(len(prompts), device=device)  # rows still being written
+    tokens = torch.full((len(prompts), max_new_tokens), CharTokenizer.pad_id, device=device)
+    logprobs = torch.zeros(len(prompts), max_new_tokens, device=device)
+    kept: list[tuple[Tensor, Tensor, Tensor]] = []
+    written = max_new_tokens
+    for t in range(max_new_tokens):
+        logits = model.logits(hidden) / temperature
+        drawn = draw(filter_logits(logits, top_k, top_p), numbers[rows, t])
+        tokens[rows, t] = drawn
+        logprobs[rows, t] = F.log_softmax(logits, -1).gather(1, drawn.unsqueeze(1)).squeeze(1)
+        if keep:
+            kept.append((rows, logits, hidden))
+        going = (drawn != CharTokenizer.eos_id).nonzero().squeeze(1)
+        if len(going) == 0:
+            written = t + 1
+            break
+        if len(going) < len(rows):
+            rows, drawn, state = rows[going], drawn[going], model.select(state, going)
+        if t + 1 < max_new_tokens:
+            hidden, state = model.advance(drawn, state)
+
+    tokens = tokens[:, :written]
+    rollout = Rollout(
+        prompts=prompt_tokens[which], prompt_mask=prompt_mask[which], tokens=tokens,
+        mask=tokens != CharTokenizer.pad_id, logprobs=logprobs[:, :written],
+    )  # fmt: skip
+    if not keep:
+        return rollout
+    all_logits = logits.new_zeros(len(prompts), written, logits.shape[-1])
+    all_hidden = hidden.new_zeros(len(prompts), written, hidden.shape[-1])
+    for t, (at, step_logits, step_hidden) in enumerate(kept):
+        all_logits[at, t], all_hidden[at, t] = step_logits, step_hidden
+    return replace(rollout, logits=all_logits, hidden=all_hidden)
