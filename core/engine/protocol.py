@@ -6,6 +6,7 @@ infinity: a float is written as the string ``"NaN"``, ``"Infinity"`` or ``"-Infi
 """
 
 import dataclasses
+import functools
 import json
 import math
 import types
@@ -352,18 +353,28 @@ def _decode(line: bytes, known: dict[str, type]) -> Any:
 
 
 def _build(cls: type, body: dict[str, Any], where: str) -> Any:
-    hints = typing.get_type_hints(cls)
-    fields = {each.name: each for each in dataclasses.fields(cls)}
+    fields = _fields(cls)
     for key in body:
         if key not in fields:
             raise ProtocolError(f"{where} has no field '{key}'{nearest(key, fields)}"[:300])
     values = {}
-    for key, each in fields.items():
+    for key, (hint, required) in fields.items():
         if key in body:
-            values[key] = _check(body[key], hints[key], f"{where}.{key}")
-        elif each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING:
+            values[key] = _check(body[key], hint, f"{where}.{key}")
+        elif required:
             raise ProtocolError(f"{where} lacks '{key}'")
     return cls(**values)
+
+
+@functools.cache
+def _fields(cls: type) -> dict[str, tuple[Any, bool]]:
+    """Type and "is it required?" of each field of a message; looked up once, since metrics come by the thousand."""
+    hints = typing.get_type_hints(cls)
+    missing = dataclasses.MISSING
+    return {
+        each.name: (hints[each.name], each.default is missing and each.default_factory is missing)
+        for each in dataclasses.fields(cls)
+    }
 
 
 def _check(value: Any, hint: Any, where: str) -> Any:
