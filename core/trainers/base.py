@@ -152,7 +152,9 @@ class Trainer(ABC, Generic[C]):
             values |= {"best_value": self.best.value, "best_step": self.best.step}
         extra = self.extra_state()
         tensors |= extra.tensors
-        return TrainerState({name: value.detach().cpu().clone() for name, value in tensors.items()}, values | extra.values)
+        return TrainerState(
+            {name: value.detach().cpu().clone() for name, value in tensors.items()}, values | extra.values
+        )
 
     def load_state(self, state: TrainerState) -> None:
         """Stand where ``state`` was taken. Raises KeyError or RuntimeError when it is not of this kind of run."""
