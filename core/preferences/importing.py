@@ -1,0 +1,48 @@
+"""Foreign judgements as labels of a session. Torch-free."""
+
+import random
+
+from core.preferences.formats.files import ImportedFile
+from core.preferences.formats.reading import FileRefusedError, Problem
+from core.preferences.labels import Answer, LabelRecord, Reason, Side, answer_for, new_label_id
+
+
+def labels_from_file(imported: ImportedFile, *, time: float, seed: int, annotator: str = "") -> list[LabelRecord]:
+    """A label for each row of a preference, unpaired or judged-pair file, in the file's order.
+
+    A file says which text was chosen, not where it stood: a seeded coin puts it left or right, so that imported
+    labels favour no side. Of margins the nearest of the three strengths is kept. Raises FileRefusedError for a file
+    of another kind.
+    """
+    source = imported.file.name
+    common = {"time": time, "reason": Reason.IMPORTED}
+    if imported.judged:
+        return [
+            LabelRecord(
+                id=new_label_id(), annotator=each.annotator or annotator or source, prompt=each.prompt,
+                left=Side(each.left, source), right=Side(each.right, source), answer=each.answer, note=each.note,
+                guideline=each.guideline, held_out=each.held_out, **common,
+            )
+            for each in imported.judged
+        ]  # fmt: skip
+    labels = []
+    for number, pair in enumerate(imported.pairs):
+        left = random.Random(f"{seed}/import/{source}/{number}").random() < 0.5
+        first, second = (pair.chosen, pair.rejected) if left else (pair.rejected, pair.chosen)
+        labels.append(
+            LabelRecord(
+                id=new_label_id(), annotator=annotator or source, prompt=pair.prompt, left=Side(first, source),
+                right=Side(second, source), answer=answer_for(left, pair.strength), **common,
+            )
+        )  # fmt: skip
+    labels += [
+        LabelRecord(
+            id=new_label_id(), annotator=annotator or source, prompt=each.prompt,
+            left=Side(each.completion, source), right=None, answer=Answer.GOOD if each.label else Answer.BAD, **common,
+        )
+        for each in imported.unpaired
+    ]  # fmt: skip
+    if not labels:
+        reason = f"{imported.kind} rows are no judgements; labels are preference or unpaired rows"
+        raise FileRefusedError(imported.file, [Problem(0, reason)])
+    return labels
