@@ -1,0 +1,310 @@
+"""The terminal app: owns the engine's life, the session's view and the screens; holds no training logic.
+
+Torch-free: the engine is another process. Workers only post messages; the handlers here own the state.
+"""
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import on
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.command import CommandPalette
+from textual.content import Content
+from textual.message import Message
+from textual.screen import Screen
+
+from core.engine.protocol import Command, Event, Open, Resume
+from rlhf_tui.engine_client import EngineClient, EngineDied, EngineError
+from rlhf_tui.history import load_history
+from rlhf_tui.palette import ActionsProvider
+from rlhf_tui.safe_text import safe_str
+from rlhf_tui.screens.base import PlaygroundScreen
+from rlhf_tui.screens.table import SCREENS, neighbour
+from rlhf_tui.state import AppState
+from rlhf_tui.themes import THEMES, theme_for
+from rlhf_tui.widgets.banner import EngineBanner
+from rlhf_tui.widgets.title_bar import TitleBar
+
+if TYPE_CHECKING:
+    from core.store import Session
+
+UI_SETTING = "ui"
+_SAVE_UI_EVERY = 2.0  # seconds
+
+
+class PlaygroundApp(App[None]):
+    """One session, one engine, the screens of the table. ``engine_command`` starts another engine (tests)."""
+
+    TITLE = "rlhf-tui"
+    ENABLE_COMMAND_PALETTE = True
+    COMMANDS: ClassVar[set[Any]] = {ActionsProvider}
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]]] = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+q,ctrl+c", "quit", "Quit", id="app.quit", tooltip="Save everything and leave"),
+        Binding("question_mark,f1", "help", "Help", key_display="?", id="app.help",
+                tooltip="What the focused pane means, and its keys"),
+        Binding("colon,ctrl+p", "command_palette", "Commands", key_display=":", id="app.palette",
+                tooltip="Find any action by its name"),
+        Binding("ctrl+z", "suspend_process", "Suspend", show=False, id="app.suspend",
+                tooltip="Back to the shell; training goes on; fg returns"),
+        Binding("e", "restart_engine", "Restart engine", show=False, id="app.restart_engine",
+                tooltip="Start the engine again and go on from the last resume points"),
+        Binding("f12", "screenshot", "Screenshot", show=False, id="app.screenshot",
+                tooltip="Save the screen as an SVG picture"),
+    ]  # fmt: skip
+
+    class EngineSaid(Message):
+        """An event of the engine that answers no command."""
+
+        def __init__(self, event: Event) -> None:
+            super().__init__()
+            self.event = event
+
+    class EngineEnded(Message):
+        """The engine's process has ended."""
+
+        def __init__(self, engine: EngineClient, how: str) -> None:
+            super().__init__()
+            self.engine, self.how = engine, how
+
+    def __init__(
+        self,
+        session: "Session",
+        *,
+        device: str = "auto",
+        threads: int | None = None,
+        engine_command: list[str] | None = None,
+        screen: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.session = session
+        self.state = AppState()
+        self.interrupted: list[int] = []  # runs that the engine's death cut short
+        self.engine: EngineClient | None = None
+        self._device, self._threads, self._engine_command = device, threads, engine_command
+        self._first_screen = screen
+        self._saved_ui: dict[str, Any] = {}
+        self._leaving = False
+        for entry in SCREENS:
+            self.add_mode(entry.name, entry.load)
+        for theme in THEMES:
+            self.register_theme(theme)
+
+    # --- beginning and end -------------------------------------------------------------------------------------
+
+    async def on_mount(self) -> None:
+        load_history(self.session, self.state)
+        saved = self.session.get_setting(UI_SETTING)
+        self._saved_ui = saved if isinstance(saved, dict) else {}
+        wanted = self._saved_ui.get("theme")
+        self.theme = wanted if wanted in self.available_themes else theme_for(self.console.color_system)
+        name = self._first_screen or self._saved_ui.get("screen")
+        self.show_screen(name if name in {entry.name for entry in SCREENS} else SCREENS[0].name)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self._end_by_signal, number)
+        self.set_interval(_SAVE_UI_EVERY, self.save_ui)
+        self.call_after_refresh(self.start_engine)
+
+    def start_engine(self) -> None:
+        """Start an engine beside the screen and open the session in it."""
+        self.run_worker(self._start_engine(), name="engine", group="engine", exclusive=True)
+
+    async def _start_engine(self) -> None:
+        self.state.engine, self.state.engine_line = "starting", "the engine is starting"
+        self.engine_state_changed()
+        engine = self.engine = EngineClient(
+            lambda event: void(self.post_message(self.EngineSaid(event))),
+            device=self._device,
+            threads=self._threads,
+            command=self._engine_command,
+        )
+        try:
+            self.state.apply(await engine.start())
+            engine.exited.add_done_callback(lambda how: void(self.post_message(self.EngineEnded(engine, how.result()))))
+            self.state.apply(await engine.request(Open, folder=str(self.session.folder)))
+        except EngineDied:
+            if not engine.exited.done():
+                raise
+            self.post_message(self.EngineEnded(engine, engine.exited.result()))
+            return
+        except EngineError as error:
+            self.state.engine, self.state.engine_line = "dead", str(error)
+            self.state.say("error", str(error))
+            self.engine_state_changed()
+            return
+        self.engine_state_changed()
+        for number in self.interrupted:
+            await self.ask(Resume, run=number)
+        self.interrupted = []
+
+    async def ask(self, command: type[Command], **fields: Any) -> Event | None:
+        """Send a command and wait for its answer. A refusal is shown as a toast; then, and without an engine, None."""
+        if self.engine is None or not self.engine.alive or self.engine.ready is None:
+            starting = self.state.engine == "starting"
+            self.toast("the engine is still starting" if starting else "no engine is running; press e to start it")
+            return None
+        try:
+            answer = await self.engine.request(command, **fields)
+        except EngineDied:
+            return None  # EngineEnded tells
+        except EngineError as error:
+            self.state.say("error", str(error))
+            self.toast(str(error), severity="error")
+            return None
+        self.take(answer)
+        return answer
+
+    def tell(self, command: type[Command], **fields: Any) -> None:
+        """Send a command without waiting for its answer, which arrives like any event."""
+        self.run_worker(self.ask(command, **fields), group="commands")
+
+    def toast(self, text: str, severity: Any = "information") -> None:
+        """A notification of foreign or own text."""
+        self.notify(safe_str(text, 300), markup=False, severity=severity)
+
+    # --- events of the engine ----------------------------------------------------------------------------------
+
+    @on(EngineSaid)
+    def _engine_said(self, message: EngineSaid) -> None:
+        self.take(message.event)
+
+    def take(self, event: Event) -> None:
+        """Let the state and every loaded screen take in an event."""
+        trouble = self.state.storage_trouble
+        self.state.apply(event)
+        if trouble != self.state.storage_trouble:
+            self.engine_state_changed()
+        for screen in self.loaded_screens():
+            screen.engine_event(event)
+
+    @on(EngineEnded)
+    def _engine_ended(self, message: EngineEnded) -> None:
+        if message.engine is not self.engine or self._leaving:
+            return
+        self.interrupted = sorted({*self.interrupted, *self.state.engine_died(message.how)})
+        self.engine_state_changed()
+
+    def engine_state_changed(self) -> None:
+        """Show on every loaded screen how the engine is."""
+        for screen in self.loaded_screens():
+            for banner in screen.query(EngineBanner):
+                banner.show_state()
+            screen.query(TitleBar).refresh()
+            screen.engine_changed()
+
+    def action_restart_engine(self) -> None:
+        if self.state.engine != "dead":
+            self.toast("the engine is running")
+            return
+        self.start_engine()
+
+    # --- screens -----------------------------------------------------------------------------------------------
+
+    def loaded_screens(self) -> list[PlaygroundScreen]:
+        """The screens of the table that have been shown before."""
+        return [
+            screen
+            for stack in self._screen_stacks.values()
+            for screen in stack
+            if isinstance(screen, PlaygroundScreen) and screen.is_mounted
+        ]
+
+    def show_screen(self, name: str) -> None:
+        """Go to a screen of the table."""
+        if self.current_mode != name:
+            self.switch_mode(name)
+
+    def action_show_screen(self, name: str) -> None:
+        self.show_screen(name)
+
+    def action_switch_screen_by(self, distance: int) -> None:
+        self.show_screen(neighbour(self.current_mode, distance).name)
+
+    def saved_ui_of(self, screen: PlaygroundScreen) -> dict[str, Any]:
+        """What a screen told to keep when it was last open."""
+        kept = self._saved_ui.get("screens", {})
+        own = kept.get(screen.entry_name, {}) if isinstance(kept, dict) else {}
+        return own if isinstance(own, dict) else {}
+
+    def action_help(self) -> None:
+        from rlhf_tui.screens.help import HelpScreen, topic_of
+
+        if not isinstance(self.screen, HelpScreen):
+            self.push_screen(HelpScreen(topic_of(self.screen), key_lines(self.screen)))
+
+    def action_command_palette(self) -> None:
+        if not CommandPalette.is_open(self):
+            self.push_screen(CommandPalette(id="--command-palette"))
+
+    # --- leaving -----------------------------------------------------------------------------------------------
+
+    def save_ui(self) -> None:
+        """Keep what the screens look like in the session, where anything changed."""
+        screens = dict(self._saved_ui.get("screens") or {})
+        screens |= {screen.entry_name: screen.ui_state() for screen in self.loaded_screens()}
+        now = {"screen": self.current_mode, "theme": self.theme, "screens": screens}
+        if now != self._saved_ui:
+            self._saved_ui = now
+            self.session.set_setting(UI_SETTING, now)
+
+    def would_be_lost(self) -> list[str]:
+        """What quitting now would lose, a line each. A run that trains is not lost: it is saved and can go on."""
+        lost = [line for screen in self.loaded_screens() for line in screen.would_be_lost()]
+        if self.state.storage_trouble and any(run.active for run in self.state.runs.values()):
+            lost.append(f"Training since the last save that worked ({self.state.storage_trouble})")
+        return lost
+
+    async def action_quit(self) -> None:
+        if self._leaving:
+            self.exit()  # asked twice: the engine sees its pipe close, saves and ends by itself
+            return
+        lost = self.would_be_lost()
+        if lost:
+            from rlhf_tui.screens.quit import QuitScreen
+
+            self.push_screen(QuitScreen(lost), lambda leave: void(leave and self.leave()))
+        else:
+            self.leave()
+
+    def leave(self, return_code: int = 0) -> None:
+        """Save the screens' state, let the engine save and end, then exit."""
+        self._leaving = True
+        self.run_worker(self._leave(return_code), group="leaving", exclusive=True)
+
+    async def _leave(self, return_code: int) -> None:
+        self.save_ui()
+        if self.engine is not None and self.engine.alive:
+            self.notify("Saving …", timeout=30)
+            await self.engine.close()
+        self.exit(return_code=return_code)
+
+    def _end_by_signal(self, number: int) -> None:
+        if not self._leaving:
+            self.leave(128 + number)
+
+    def get_default_screen(self) -> Screen[Any]:
+        return Screen(id="_default")
+
+
+def void(_: object) -> None:
+    """Drop a value, for callbacks that must return nothing."""
+
+
+def key_lines(screen: Screen[Any]) -> list[tuple[str, Content]]:
+    """Every key that works now with what it does."""
+    lines: dict[str, Content] = {}
+    for active in screen.active_bindings.values():
+        binding = active.binding
+        if binding.description and not binding.system:
+            key = screen.app.get_key_display(binding)
+            lines.setdefault(key, Content(active.tooltip or binding.description))
+    return list(lines.items())
+
+
+def run(session: "Session", *, device: str = "auto", threads: int | None = None, screen: str | None = None) -> int:
+    """Run the app on an open session until it is left; the exit status."""
+    app = PlaygroundApp(session, device=device, threads=threads, screen=screen)
+    app.run()
+    return app.return_code or 0

@@ -1,0 +1,83 @@
+"""The app's state from the session's database: what happened before this engine, and what a slow reader missed."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from core.engine.protocol import Samples, SampleText
+from core.store import StoreError
+from rlhf_tui.series import RunSeries
+from rlhf_tui.state import ACTIVE, AppState, Happening, LogEntry, Run
+
+if TYPE_CHECKING:
+    from core.store import Session
+
+_LOG_LINES = 500
+_SAMPLE_FIELDS = {field.name for field in dataclasses.fields(SampleText)}
+
+
+def load_history(session: "Session", state: AppState) -> None:
+    """Fill an empty state with the session's runs and its log; metrics wait for :func:`load_run`."""
+    for record in session.runs.all():
+        # Nothing trains before an engine runs: what says so was cut short.
+        interrupted = record.state in ACTIVE
+        state.runs[record.id] = Run(
+            record.id, record.method, record.title, "interrupted" if interrupted else record.state,
+            record.step, record.steps, record.completions, record.seconds,
+            parent=record.parent, parent_step=record.parent_step, message=record.message,
+            seed=record.seed, inputs=dict(record.inputs), config=dict(record.config), pinned=record.pinned, loaded=False,
+        )  # fmt: skip
+    for event in session.events.read(last=_LOG_LINES):
+        kind = event.kind if event.kind in ("knob", "alert", "error") else "info"
+        state.log.append(LogEntry(event.time, kind, event.message, event.run))
+        state.logged += 1
+
+
+def load_run(session: "Session", run: Run) -> None:
+    """Read a run's metrics, marks and newest samples, once."""
+    if run.loaded:
+        return
+    run.loaded = True
+    run.series = read_series(session, run.run)
+    run.happenings = [
+        Happening(event.step, "knob" if event.kind == "knob" else "alert", event.message)
+        for event in session.events.read(run.run)
+        if event.step is not None and event.kind in ("knob", "alert")
+    ]
+    newest = session.samples.read(run.run, last=1)
+    run.samples = as_samples(run.run, newest[0].step, newest[0].data) if newest else None
+
+
+def read_series(session: "Session", run: int) -> RunSeries:
+    """All metrics of a run."""
+    table = session.metrics.read(run)
+    series = RunSeries()
+    series.extend(
+        table.steps.astype(np.float64), table.completions.astype(np.float64), table.seconds, table.values
+    )  # fmt: skip
+    return series
+
+
+def adopt(session: "Session", run: Run) -> None:
+    """Take over from the run's record what events do not tell: seed, inputs, the full configuration."""
+    try:
+        record = session.runs.get(run.run)
+    except StoreError:
+        return  # the engine has not committed it yet; the next event asks again
+    run.seed, run.inputs, run.config = record.seed, dict(record.inputs), {**record.config, **run.config}
+
+
+def as_samples(run: int, step: int, data: Any) -> Samples | None:
+    """Stored samples as the event that brought them; None where they are not such."""
+    if not isinstance(data, dict):
+        return None
+    return Samples(run=run, step=step, samples=_texts(data.get("samples")), reference=_texts(data.get("reference")))
+
+
+def _texts(data: Any) -> list[SampleText]:
+    texts = []
+    for each in data if isinstance(data, list) else []:
+        if isinstance(each, dict) and {"prompt", "text", "ended"} <= each.keys():
+            texts.append(SampleText(**{name: value for name, value in each.items() if name in _SAMPLE_FIELDS}))
+    return texts

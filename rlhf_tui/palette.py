@@ -1,0 +1,57 @@
+"""The command palette's commands: every action that has a key now, every screen, theme and method."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+
+from rlhf_tui.safe_text import safe_str
+from rlhf_tui.screens.table import SCREENS
+
+if TYPE_CHECKING:
+    from rlhf_tui.app import PlaygroundApp
+
+
+@dataclass(frozen=True)
+class PaletteCommand:
+    """Something to do by name."""
+
+    name: str
+    help: str
+    run: Callable[[], Any]
+
+
+class ActionsProvider(Provider):
+    """Finds actions by what their bindings say; a binding without a key on this screen is not offered."""
+
+    def commands(self) -> Iterator[PaletteCommand]:
+        app = cast("PlaygroundApp", self.app)
+        seen = set()
+        for active in self.screen.active_bindings.values():
+            binding = active.binding
+            if not binding.description or binding.system or not active.enabled or binding.action in seen:
+                continue
+            seen.add(binding.action)
+            help_ = f"{active.tooltip or binding.description}  (key {app.get_key_display(binding)})"
+            run = partial(app.run_action, binding.action, active.node)
+            yield PaletteCommand(binding.description, help_, run)
+        extra = getattr(self.screen, "palette_commands", None)
+        if extra is not None:
+            yield from extra()
+        for entry in SCREENS:
+            yield PaletteCommand(f"Go to {entry.title}", entry.summary, partial(app.show_screen, entry.name))
+        for name in sorted(app.available_themes):
+            yield PaletteCommand(f"Theme: {name}", "change the colours", partial(setattr, app, "theme", name))
+
+    async def discover(self) -> Hits:
+        for command in self.commands():
+            yield DiscoveryHit(command.name, command.run, help=safe_str(command.help))
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for command in self.commands():
+            score = max(matcher.match(command.name), 0.5 * matcher.match(command.help))
+            if score > 0:
+                yield Hit(score, matcher.highlight(command.name), command.run, help=safe_str(command.help))

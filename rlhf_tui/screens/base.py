@@ -1,0 +1,78 @@
+"""What every screen of the table has: the title bar, the engine's banner, the footer, and hooks of the app."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.widgets import Footer
+
+from core.engine.protocol import Event
+from rlhf_tui.widgets.banner import EngineBanner
+from rlhf_tui.widgets.title_bar import TitleBar
+
+if TYPE_CHECKING:
+    from rlhf_tui.app import PlaygroundApp
+
+
+@dataclass(frozen=True)
+class HelpTopic:
+    """What F1 says of the focused pane. A screen may have keys that only its topic tells."""
+
+    title: str
+    paragraphs: tuple[tuple[str, str], ...]  # heading ("" for none), text
+
+
+class PlaygroundScreen(Screen[None]):
+    """A screen of the table. Override :meth:`compose_body` and whichever hooks the screen needs."""
+
+    entry_name: ClassVar[str] = ""  # its name in the table of screens
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]
+    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-tiny"), (16, "-short"), (32, "-tall")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("[", "app.switch_screen_by(-1)", "Previous screen", show=False, id="screen.previous"),
+        Binding("]", "app.switch_screen_by(1)", "Next screen", show=False, id="screen.next"),
+    ]
+
+    @property
+    def playground(self) -> "PlaygroundApp":
+        """The app, with its type: ``state``, ``session``, ``ask`` …"""
+        return cast("PlaygroundApp", self.app)
+
+    def compose(self) -> ComposeResult:
+        yield TitleBar(self.entry_name)
+        yield EngineBanner()
+        yield from self.compose_body()
+        yield Footer(show_command_palette=False, compact=True)
+
+    def compose_body(self) -> Iterable[Any]:
+        """The widgets between banner and footer."""
+        return ()
+
+    # --- hooks: the app calls these on every loaded screen -----------------------------------------------------
+
+    def engine_event(self, event: Event) -> None:
+        """The engine said something and the app's state has taken it in. Mark what to draw; do not draw."""
+
+    def engine_changed(self) -> None:
+        """The engine started, ended, or could not save."""
+
+    def session_changed(self) -> None:
+        """Another session is open: forget what belonged to the one before."""
+
+    def ui_state(self) -> dict[str, Any]:
+        """What to keep so that the screen reopens as it was; plain JSON."""
+        return {}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Be as :meth:`ui_state` told. Must bear keys that are missing or mean nothing any more."""
+
+    def would_be_lost(self) -> list[str]:
+        """What the person would lose by quitting now, a line each; empty when everything is saved."""
+        return []
+
+    def help_topic(self) -> HelpTopic | None:
+        """What F1 says where the focused widget has no topic of its own."""
+        return None
