@@ -40,6 +40,7 @@ class Database:
         self._connection = connection
         self._lock = threading.RLock()
         self._inside = False  # a transaction
+        self.rollbacks = 0  # so that whoever remembers what it wrote can forget it
         self._doomed = False  # a part of it failed, so the whole must
         self._inode = path.stat().st_ino
 
@@ -185,6 +186,7 @@ class Database:
             raise SessionMissingError(f"{self.path} was deleted or replaced while it was open; nothing more is saved")
 
     def _roll_back(self) -> None:
+        self.rollbacks += 1
         if self._connection.in_transaction:
             try:
                 self._connection.execute("ROLLBACK")

@@ -85,10 +85,6 @@ class CheckpointBrokenError(StoreError):
     """The bytes of a checkpoint are not those that were saved."""
 
 
-class LabelError(StoreError):
-    """An entry of the label history that cannot be replaced: unknown, or replaced before."""
-
-
 def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300]
 

@@ -1,89 +1,83 @@
-"""The history of labels: entries are added and never changed, so that every undo can itself be undone.
+"""The labels of a session: a history that only grows, on disk before a call returns.
 
-An entry says something new, or replaces an earlier one, or (without a record) takes an earlier one back. The current
-labels are the entries that nothing replaces. The database itself refuses to change or delete an entry.
+What an event means is :mod:`core.preferences.history`'s; here each becomes one row. The database itself refuses to
+change or delete a row.
 """
 
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import time as clock
+from collections.abc import Callable, Sequence
 
+from core.preferences.history import LabelEvent, LabelHistory
+from core.preferences.labels import LabelError, LabelRecord
 from core.store.database import Database
-from core.store.errors import LabelError
-from core.store.table import Row, Table, real, to_json
-
-
-@dataclass(frozen=True)
-class LabelEntry:
-    """``record`` is None for an entry that takes the one it ``replaces`` back. Unix time."""
-
-    id: int
-    time: float
-    replaces: int | None
-    record: dict[str, Any] | None
-
-
-_CURRENT = "record IS NOT NULL AND id NOT IN (SELECT replaces FROM labels WHERE replaces IS NOT NULL)"
+from core.store.errors import SessionBrokenError
+from core.store.table import Table, real, to_json
 
 
 class LabelStore:
-    """The labels of a session. Every call that adds is on disk when it returns."""
+    """The labels that count and how they came about. Every call sees what other processes added before it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._table = Table(database, "labels", ("time", "replaces", "record"))
+        self._table = Table(database, "labels", ("time", "event"))
+        self._history = LabelHistory()
+        self._rollbacks = 0
 
-    def add(self, record: Mapping[str, Any], *, time: float | None = None) -> LabelEntry:
-        """A new label: ``record`` is any JSON object."""
-        return self.add_many([record], time=time)[0]
+    def add(self, records: LabelRecord | Sequence[LabelRecord], *, time: float | None = None) -> LabelEvent:
+        """Add labels, all or none (several for a best-and-worst answer or an import). Raises LabelError, StoreError."""
+        several = (records,) if isinstance(records, LabelRecord) else tuple(records)
+        return self._write(lambda history: history.add(several, _moment(time)))
 
-    def add_many(self, records: Sequence[Mapping[str, Any]], *, time: float | None = None) -> list[LabelEntry]:
-        """New labels, all or none of them, as an import wants it."""
-        rows = [_row(dict(record), None, time) for record in records]
-        return [self._entry({**row, "id": id}) for id, row in zip(self._table.insert_many(rows), rows, strict=True)]
+    def replace(self, label: str, record: LabelRecord, *, time: float | None = None) -> LabelEvent:
+        """Put ``record``, whose ``replaces`` names it, in the place of a label. Raises LabelError, StoreError."""
+        return self._write(lambda history: history.replace(label, record, _moment(time)))
 
-    def replace(self, id: int, record: Mapping[str, Any], *, time: float | None = None) -> LabelEntry:
-        """Say ``record`` instead of entry ``id``, which may be one that took another back. Raises LabelError."""
-        return self._supersede(id, dict(record), time)
+    def delete(self, labels: str | Sequence[str], *, time: float | None = None) -> LabelEvent:
+        """Take labels out of what counts; the history keeps them. Raises LabelError, StoreError."""
+        several = (labels,) if isinstance(labels, str) else tuple(labels)
+        return self._write(lambda history: history.delete(several, _moment(time)))
 
-    def delete(self, id: int, *, time: float | None = None) -> LabelEntry:
-        """Take entry ``id`` back; it stays in the history. Raises LabelError."""
-        return self._supersede(id, None, time)
-
-    def current(self) -> list[LabelEntry]:
-        """The labels that hold, oldest first."""
-        return [self._entry(row) for row in self._table.select(f"WHERE {_CURRENT} ORDER BY id")]
-
-    def history(self, after: int = 0) -> list[LabelEntry]:
-        """Every entry with an id above ``after``, oldest first."""
-        return [self._entry(row) for row in self._table.select("WHERE id > ? ORDER BY id", (after,))]
-
-    def get(self, id: int) -> LabelEntry:
-        """Raises LabelError."""
-        rows = self._table.select("WHERE id = ?", (id,))
-        if not rows:
-            raise LabelError(f"there is no label {id}")
-        return self._entry(rows[0])
-
-    def count(self) -> int:
-        """How many labels hold."""
-        return self._table.count(_CURRENT)
-
-    def _supersede(self, id: int, record: dict[str, Any] | None, time: float | None) -> LabelEntry:
-        row = _row(record, id, time)
+    def undo(self, *, time: float | None = None) -> LabelEvent | None:
+        """Undo the newest change that is not undone yet; None when nothing is left to undo. Raises StoreError."""
         with self._database.transaction():
-            if self.get(id).record is None and record is None:
-                raise LabelError(f"label {id} takes another back already")
-            if self._table.count("replaces = ?", (id,)):
-                raise LabelError(f"label {id} was replaced before")
-            return self._entry({**row, "id": self._table.insert(row)})
+            if self._read().undo(_moment(time)) is None:
+                return None
+            return self._write(lambda history: history.undo(_moment(time)))
 
-    def _entry(self, row: Row) -> LabelEntry:
-        record = None if row["record"] is None else self._table.parse(row, "record")
-        return LabelEntry(row["id"], row["time"], row["replaces"], record)
+    def current(self) -> tuple[LabelRecord, ...]:
+        """The labels that count, in the order in which they were given."""
+        return self._read().current
+
+    def get(self, label: str) -> LabelRecord:
+        """The label with this id, if it counts. Raises LabelError."""
+        return self._read().get(label)
+
+    def history(self) -> tuple[LabelEvent, ...]:
+        """Every change there ever was, oldest first."""
+        return tuple(self._read().events)
+
+    def _write(self, plan: Callable[[LabelHistory], LabelEvent | None]) -> LabelEvent:
+        with self._database.transaction():
+            event = plan(self._read())
+            assert event is not None, "undo has looked before"
+            row = {"time": real(event.time) or 0.0, "event": to_json(event.to_dict())}
+            self._table.insert(row, id=event.sequence)
+        return self._read().event(event.sequence)
+
+    def _read(self) -> LabelHistory:
+        """The history with what is new on disk, and without what a rolled-back transaction had put there."""
+        if self._database.rollbacks != self._rollbacks:
+            self._history = LabelHistory()
+            self._rollbacks = self._database.rollbacks
+        for row in self._table.select("WHERE id > ? ORDER BY id", (len(self._history.events),)):
+            try:
+                self._history.append(LabelEvent.from_dict(self._table.parse(row, "event")))
+            except LabelError as error:
+                raise SessionBrokenError(
+                    f"{self._database.path} is damaged: label event {row['id']}: {error}"
+                ) from None
+        return self._history
 
 
-def _row(record: dict[str, Any] | None, replaces: int | None, when: float | None) -> Row:
-    moment = real(time.time() if when is None else when)
-    return {"time": moment or 0.0, "replaces": replaces, "record": None if record is None else to_json(record)}
+def _moment(time: float | None) -> float:
+    return clock.time() if time is None else float(time)

@@ -44,9 +44,7 @@ TABLES = (
         step INTEGER NOT NULL, time REAL NOT NULL, data TEXT NOT NULL, checksum INTEGER NOT NULL)""",
     "CREATE INDEX samples_by_run ON samples (run, step)",
     """CREATE TABLE labels (
-        id INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, replaces INTEGER UNIQUE REFERENCES labels (id),
-        record TEXT, checksum INTEGER NOT NULL)""",
-    "CREATE INDEX labels_by_time ON labels (time)",
+        id INTEGER PRIMARY KEY, time REAL NOT NULL, event TEXT NOT NULL, checksum INTEGER NOT NULL)""",
     """CREATE TRIGGER labels_keep_rows BEFORE DELETE ON labels
         BEGIN SELECT raise(ABORT, 'the label history is append-only'); END""",
     """CREATE TRIGGER labels_keep_values BEFORE UPDATE ON labels
