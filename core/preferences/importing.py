@@ -1,6 +1,7 @@
 """Foreign judgements as labels of a session. Torch-free."""
 
 import random
+from typing import Any
 
 from core.preferences.formats.files import ImportedFile
 from core.preferences.formats.reading import FileRefusedError, Problem
@@ -15,13 +16,19 @@ def labels_from_file(imported: ImportedFile, *, time: float, seed: int, annotato
     of another kind.
     """
     source = imported.file.name
-    common = {"time": time, "reason": Reason.IMPORTED}
+
+    def label(prompt: str, left: str, right: str | None, answer: Answer, **more: Any) -> LabelRecord:
+        return LabelRecord(
+            id=new_label_id(), time=time, prompt=prompt, left=Side(left, source),
+            right=None if right is None else Side(right, source), answer=answer, reason=Reason.IMPORTED,
+            **{"annotator": annotator or source, **more},
+        )  # fmt: skip
+
     if imported.judged:
         return [
-            LabelRecord(
-                id=new_label_id(), annotator=each.annotator or annotator or source, prompt=each.prompt,
-                left=Side(each.left, source), right=Side(each.right, source), answer=each.answer, note=each.note,
-                guideline=each.guideline, held_out=each.held_out, **common,
+            label(
+                each.prompt, each.left, each.right, each.answer, note=each.note, guideline=each.guideline,
+                held_out=each.held_out, annotator=each.annotator or annotator or source,
             )
             for each in imported.judged
         ]  # fmt: skip
@@ -29,19 +36,11 @@ def labels_from_file(imported: ImportedFile, *, time: float, seed: int, annotato
     for number, pair in enumerate(imported.pairs):
         left = random.Random(f"{seed}/import/{source}/{number}").random() < 0.5
         first, second = (pair.chosen, pair.rejected) if left else (pair.rejected, pair.chosen)
-        labels.append(
-            LabelRecord(
-                id=new_label_id(), annotator=annotator or source, prompt=pair.prompt, left=Side(first, source),
-                right=Side(second, source), answer=answer_for(left, pair.strength), **common,
-            )
-        )  # fmt: skip
+        labels.append(label(pair.prompt, first, second, answer_for(left, pair.strength)))
     labels += [
-        LabelRecord(
-            id=new_label_id(), annotator=annotator or source, prompt=each.prompt,
-            left=Side(each.completion, source), right=None, answer=Answer.GOOD if each.label else Answer.BAD, **common,
-        )
+        label(each.prompt, each.completion, None, Answer.GOOD if each.label else Answer.BAD)
         for each in imported.unpaired
-    ]  # fmt: skip
+    ]
     if not labels:
         reason = f"{imported.kind} rows are no judgements; labels are preference or unpaired rows"
         raise FileRefusedError(imported.file, [Problem(0, reason)])

@@ -1,6 +1,7 @@
 """The record of one judgement: what was shown, on which side, and what a person answered. Torch-free."""
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -13,7 +14,7 @@ from typing import Any
 from core.config import nearest
 
 
-class LabelError(ValueError):
+class InvalidLabelError(ValueError):
     """A label that cannot be; one line that says which field and why."""
 
 
@@ -114,7 +115,7 @@ class Side:
 class LabelRecord:
     """One judgement. ``left`` and ``right`` are as they were displayed; ``right`` is None for a judgement of one text.
 
-    Raises LabelError when the fields contradict each other.
+    Raises InvalidLabelError when the fields contradict each other.
     """
 
     id: str
@@ -138,17 +139,19 @@ class LabelRecord:
 
     def __post_init__(self) -> None:
         if not self.id:
-            raise LabelError("a label needs an id")
+            raise InvalidLabelError("a label needs an id")
         if (self.right is None) != (self.answer in SINGLE_ANSWERS):
-            raise LabelError(f"'{self.answer}' is no answer to {'one text' if self.right is None else 'two texts'}")
+            raise InvalidLabelError(
+                f"'{self.answer}' is no answer to {'one text' if self.right is None else 'two texts'}"
+            )
         if self.right is not None and self.left.text == self.right.text:
-            raise LabelError("both sides are the same text")
+            raise InvalidLabelError("both sides are the same text")
         if self.latency is not None and self.latency < 0:
-            raise LabelError(f"latency must be ≥ 0, not {self.latency:g}")
+            raise InvalidLabelError(f"latency must be ≥ 0, not {self.latency:g}")
         if self.reason is Reason.REPEAT and self.repeats is None:
-            raise LabelError("a repeat must say which label it repeats")
+            raise InvalidLabelError("a repeat must say which label it repeats")
         if self.id in (self.repeats, self.replaces):
-            raise LabelError("a label cannot repeat or replace itself")
+            raise InvalidLabelError("a label cannot repeat or replace itself")
 
     @property
     def strength(self) -> float | None:
@@ -181,12 +184,12 @@ class LabelRecord:
 
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> "LabelRecord":
-        """The record that :meth:`to_dict` wrote. Raises LabelError for anything else."""
+        """The record that :meth:`to_dict` wrote. Raises InvalidLabelError for anything else."""
         values = dict(body)
         strength = values.pop("strength", None)
         record: LabelRecord = _build(cls, values, "label")
         if strength is not None and strength != record.strength:
-            raise LabelError(f"label.strength {strength!r} is not that of '{record.answer}' ({record.strength})")
+            raise InvalidLabelError(f"label.strength {strength!r} is not that of '{record.answer}' ({record.strength})")
         return record
 
 
@@ -217,16 +220,21 @@ def model_verdict(record: LabelRecord) -> str:
     return f"the reward model {'agreed' if prefers_left == record.answer.prefers_left else 'disagreed'}: {side}"
 
 
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
 def _build(cls: Any, body: Mapping[str, Any], where: str) -> Any:
     """An instance of a dataclass from JSON values, each checked against its type."""
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     fields = {each.name: each for each in dataclasses.fields(cls)}
     for key in body:
         if key not in fields:
-            raise LabelError(f"{where} has no field '{key}'{nearest(str(key), fields)}"[:300])
+            raise InvalidLabelError(f"{where} has no field '{key}'{nearest(str(key), fields)}"[:300])
     for key, each in fields.items():
         if key not in body and each.default is dataclasses.MISSING:
-            raise LabelError(f"{where} lacks '{key}'")
+            raise InvalidLabelError(f"{where} lacks '{key}'")
     return cls(**{key: _check(value, hints[key], f"{where}.{key}") for key, value in body.items()})
 
 
@@ -241,7 +249,7 @@ def _check(value: Any, hint: Any, where: str) -> Any:
     elif issubclass(hint, StrEnum):
         if value in list(hint):
             return hint(value)
-        raise LabelError(f"{where} must be one of {', '.join(hint)}, not {str(value)[:80]!r}")
+        raise InvalidLabelError(f"{where} must be one of {', '.join(hint)}, not {str(value)[:80]!r}")
     elif hint is float:
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e300:
             return float(value)
@@ -251,7 +259,7 @@ def _check(value: Any, hint: Any, where: str) -> Any:
     elif isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
     kind = {float: "a finite number", int: "a whole number", str: "text", bool: "true or false"}.get(hint, "an object")
-    raise LabelError(f"{where} must be {kind}, not {str(value)[:80]!r}")
+    raise InvalidLabelError(f"{where} must be {kind}, not {str(value)[:80]!r}")
 
 
 def has_half_surrogate(text: str) -> bool:

@@ -139,7 +139,7 @@ def _json_rows(lines: Iterator[tuple[int, str]], problems: Problems, limits: Lim
 def parse_object(line: str, nesting: int = DEFAULT_LIMITS.nesting) -> dict[str, Any]:
     """The JSON object in a line. Raises LineError for anything else, also for what Python's parser would let pass:
     NaN, a field twice, lists nested deeper than ``nesting``."""
-    if _depth(line) > nesting:
+    if _too_deep(line, nesting):
         raise LineError(f"nested deeper than {nesting} levels")
     try:
         found = json.loads(line, object_pairs_hook=_object, parse_constant=_no_number)
@@ -156,19 +156,22 @@ def parse_object(line: str, nesting: int = DEFAULT_LIMITS.nesting) -> dict[str, 
     return found
 
 
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]')
+_STRING_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]')
 
 
-def _depth(line: str) -> int:
-    """How deep brackets nest outside strings, found before the parser recurses into them."""
-    deepest = depth = 0
+def _too_deep(line: str, nesting: int) -> bool:
+    """Do brackets nest deeper outside strings? Found before the parser recurses into them."""
+    if line.count("[") + line.count("{") <= nesting:
+        return False
+    depth = 0
     for match in _STRING_OR_BRACKET.finditer(line):
         if match[0] in "[{":
             depth += 1
-            deepest = max(deepest, depth)
+            if depth > nesting:
+                return True
         elif match[0] in "]}":
             depth -= 1
-    return deepest
+    return False
 
 
 def _object(items: list[tuple[str, Any]]) -> dict[str, Any]:
