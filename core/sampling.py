@@ -73,6 +73,11 @@ class Rollout(Completions):
     hidden: Tensor | None = None  # [B, T, H]
 
 
+def token_width(batch: Completions) -> int:
+    """Columns of the completion part."""
+    return batch.tokens.shape[1]
+
+
 def pad(rows: Sequence[Sequence[int]], device: torch.device | None = None) -> tuple[Tensor, Tensor]:
     """Rows of ids as ([B, longest] with PAD on the right, mask bool of the same shape)."""
     longest = max(1, *(len(row) for row in rows)) if rows else 1

@@ -1,0 +1,87 @@
+"""What methods that move a policy away from a reference share: validation by sampling, KL alarm and KL limit."""
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+from torch import nn
+
+from core.evaluation.probe import measure, probe_rollout
+from core.methods.base import PolicyConfig
+from core.models.language_model import LanguageModel
+from core.models.reward_model import RewardEnsemble
+from core.rewards.sources import GoldReward, LearnedReward
+from core.trainers.base import Trainer, TrainerAlert, TrainerInputs, Weights
+from core.trainers.models import fresh_policy, frozen_reward_model, reference_policy
+
+P = TypeVar("P", bound=PolicyConfig)
+
+
+class PolicyTrainer(Trainer[P], Generic[P]):
+    """A policy that learns, the frozen reference beside it, and whoever scores: the gold rule, a reward model."""
+
+    def __init__(self, config: P, inputs: TrainerInputs) -> None:
+        super().__init__(config, inputs)
+        self.reference = reference_policy(inputs)
+        self.policy = fresh_policy(inputs)
+        self.gold = GoldReward(inputs.task) if inputs.task.gold else None
+        self.reward_model: RewardEnsemble | None = None
+        if inputs.reward_model is not None:
+            self.reward_model = frozen_reward_model(inputs)
+        self.learned = LearnedReward(self.reward_model) if self.reward_model is not None else None
+        self.alarmed = False
+
+    def final_policy(self) -> LanguageModel:
+        """The policy that is sampled and kept."""
+        return self.policy
+
+    def validate(self, beta: float) -> tuple[dict[str, float], float]:
+        """Probe the final policy: its metrics, and what early stopping watches.
+
+        That is reward − β·KL: the reward alone rarely falls while a policy drifts into nonsense.
+        """
+        task, temperature = self.inputs.task, self.config.temperature
+        rollout = probe_rollout(
+            self.final_policy(), task, task.probe_prompts, self.config.probe_completions, 0, temperature
+        )
+        found = measure(rollout, task, self.gold, self.learned, self.reference, temperature)
+        assert found.kl is not None
+        reward = self.watched_reward(
+            found.gold_reward and found.gold_reward.mean, found.learned_reward and found.learned_reward.mean
+        )
+        metrics = {f"probe/{name}": value for name, value in found.metrics().items()}
+        for name in ("distinct_2", "unique_fraction"):
+            metrics[name] = metrics.pop(f"probe/{name}")
+        objective = reward - beta * found.kl.mean
+        return metrics | {"probe/objective": objective}, objective
+
+    def watched_reward(self, gold: float | None, learned: float | None) -> float:
+        """The reward that validation goes by: the gold rule where there is one."""
+        return gold if gold is not None else learned if learned is not None else 0.0
+
+    def watch_kl(self, kl: float) -> None:
+        """Alarm once when the KL passes the alarm, and stop when it passes the limit."""
+        config = self.config
+        if config.kl_limit and kl > config.kl_limit and not self.stop_reason:
+            self.stop(
+                "early_stop", f"KL {kl:.2f} passed the limit of {config.kl_limit:g} nats; back to the best checkpoint"
+            )
+        elif config.kl_alarm and kl > config.kl_alarm and not self.alarmed:
+            self.alerts.append(
+                TrainerAlert("kl_alarm", f"KL {kl:.2f} passed {config.kl_alarm:g} nats: read the samples")
+            )
+        self.alarmed = bool(config.kl_alarm) and kl > config.kl_alarm
+
+    def modules(self) -> Mapping[str, nn.Module]:
+        return {"policy": self.policy}
+
+    def weights(self) -> Weights:
+        return self.final_policy().state_dict()
+
+    def use_weights(self, weights: Weights) -> None:
+        self.final_policy().load_state_dict(weights)
+
+    def sampler(self) -> LanguageModel:
+        return self.final_policy()
+
+    def reference_sampler(self) -> LanguageModel:
+        return self.reference
