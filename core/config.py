@@ -6,10 +6,13 @@ Torch-free. A knob is a dataclass field made by :func:`knob`; everything else ab
 import dataclasses
 import difflib
 import math
+import shlex
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+LARGEST = 10**300  # whole numbers beyond it do not fit a float
 
 
 class ConfigError(ValueError):
@@ -46,7 +49,8 @@ class Knob:
 
     def parse(self, text: str) -> Any:
         """The value that ``text`` stands for. Raises ConfigError with one line when it stands for none."""
-        text = text.strip()
+        if self.choices or self.type is not str:
+            text = text.strip()
         try:
             if self.type is bool:
                 value: Any = {"true": True, "yes": True, "on": True, "1": True}.get(text.lower())
@@ -59,28 +63,32 @@ class Knob:
             else:
                 value = text
         except (ValueError, KeyError):
-            raise ConfigError(f"{self.name} must be {_kind(self.type)} ({self.range}), not '{text}'") from None
+            raise ConfigError(f"{self.name} must be {_kind(self.type)} ({self.range}), not {text!r}") from None
         return self.check(value)
 
     def check(self, value: Any) -> Any:
         """``value`` as this knob keeps it (an int given for a float becomes one). Raises ConfigError."""
         if self.type is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
+            value = float(value) if abs(value) < LARGEST else math.inf
         if not isinstance(value, self.type) or (self.type is int and isinstance(value, bool)):
             raise ConfigError(f"{self.name} must be {_kind(self.type)} ({self.range}), not {value!r}")
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{self.name} must be a finite number, not {value!r}")
         if self.choices and value not in self.choices:
             near = nearest(str(value), self.choices)
-            raise ConfigError(f"{self.name} must be one of {', '.join(self.choices)}, not '{value}'{near}")
+            raise ConfigError(f"{self.name} must be one of {', '.join(self.choices)}, not {value!r}{near}")
+        self._check_range(value)
+        return value
+
+    def _check_range(self, number: Any) -> None:
         outside = (
-            (self.above is not None and value <= self.above)
-            or (self.minimum is not None and value < self.minimum)
-            or (self.maximum is not None and value > self.maximum)
+            (self.above is not None and number <= self.above)
+            or (self.minimum is not None and number < self.minimum)
+            or (self.maximum is not None and number > self.maximum)
         )
         if outside:
-            raise ConfigError(f"{self.name} must be {self.range}, not {value:g}")
-        return value
+            shown = f"{number:g}" if abs(number) < LARGEST else f"a number of {len(str(abs(number)))} digits"
+            raise ConfigError(f"{self.name} must be {self.range}, not {shown}")
 
 
 def _kind(type_: type) -> str:
@@ -125,13 +133,18 @@ class Config:
         return dataclasses.asdict(self)
 
     def short(self) -> str:
-        """The knobs that differ from their defaults, ``name=value`` by blanks; :func:`parse_short` reads it back."""
+        """The knobs that differ from their defaults, ``name=value`` by blanks, text quoted as in a shell.
+
+        :func:`parse_short` reads it back.
+        """
         changed = (each for each in knobs(type(self)) if getattr(self, each.name) != each.default)
         return " ".join(f"{each.name}={_text(getattr(self, each.name))}" for each in changed)
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, float) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, float) else shlex.quote(str(value))
 
 
 C = TypeVar("C", bound=Config)
@@ -150,7 +163,7 @@ def find_knob(config: type[Config], name: str) -> Knob:
     """The knob called ``name``. Raises ConfigError that names the nearest one."""
     known = {each.name: each for each in knobs(config)}
     if name not in known:
-        raise ConfigError(f"no knob is called '{name}'{nearest(name, known)}")
+        raise ConfigError(f"no knob is called {name!r}{nearest(name, known)}")
     return known[name]
 
 
@@ -169,10 +182,14 @@ def change(config: C, name: str, value: Any) -> C:
 
 def parse_short(config: type[C], text: str) -> C:
     """The configuration that :meth:`Config.short` wrote. Raises ConfigError."""
+    try:
+        parts = shlex.split(text)
+    except ValueError:
+        raise ConfigError(f"a quotation mark stands alone in {text!r}") from None
     values = {}
-    for part in text.split():
+    for part in parts:
         name, equals, value = part.partition("=")
         if not equals:
-            raise ConfigError(f"expected name=value, not '{part}'")
+            raise ConfigError(f"expected name=value, not {part!r}")
         values[name] = find_knob(config, name).parse(value)
     return make(config, values)
