@@ -305,7 +305,8 @@ _NAMES: dict[type, str] = {cls: name for table in (COMMANDS, EVENTS) for name, c
 def encode(message: Command | Event) -> bytes:
     """The message as one line of JSON, newline included."""
     body = {"type": _NAMES[type(message)], **_plain(dataclasses.asdict(message))}
-    return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    line = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return line.encode(errors="surrogatepass") + b"\n"  # half a character, pasted, must not end the engine
 
 
 def decode_command(line: bytes) -> Command:
@@ -356,7 +357,7 @@ def _build(cls: type, body: dict[str, Any], where: str) -> Any:
     fields = _fields(cls)
     for key in body:
         if key not in fields:
-            raise ProtocolError(f"{where} has no field '{key}'{nearest(key, fields)}"[:300])
+            raise ProtocolError(f"{where} has no field {key!r}{nearest(key, fields)}"[:300])
     values = {}
     for key, (hint, required) in fields.items():
         if key in body:
@@ -389,9 +390,11 @@ def _check(value: Any, hint: Any, where: str) -> Any:
     if origin is list and isinstance(value, list):
         return [_check(each, arguments[0], where) for each in value]
     if origin is dict and isinstance(value, dict):
-        return {key: _check(each, arguments[1], f"{where}.{key}") for key, each in value.items()}
-    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return {key: _check(each, arguments[1], f"{where}[{key!r}]") for key, each in value.items()}
+    if hint is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**300:
         return float(value)
+    if hint is float and isinstance(value, float):
+        return value
     if hint is float and value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
     if dataclasses.is_dataclass(hint) and isinstance(value, dict):
