@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from core.preferences.labels import Answer, InvalidLabelError, LabelRecord, Side, new_label_id
+from core.preferences.labels import Answer, LabelError, LabelRecord, Side, new_label_id
 
 
 def best_worst_orders(best: int, worst: int, count: int = 4) -> list[tuple[int, int]]:
@@ -12,7 +12,7 @@ def best_worst_orders(best: int, worst: int, count: int = 4) -> list[tuple[int, 
     Nothing is known between the ones in the middle, so four give 5 of the 6 possible pairs.
     """
     if best == worst or not {best, worst} <= set(range(count)):
-        raise InvalidLabelError(f"best and worst must be two different ones of {count}, not {best + 1} and {worst + 1}")
+        raise LabelError(f"best and worst must be two different ones of {count}, not {best + 1} and {worst + 1}")
     others = [each for each in range(count) if each not in (best, worst)]
     return [(best, each) for each in (*others, worst)] + [(each, worst) for each in others]
 
@@ -22,10 +22,10 @@ def best_worst_labels(prompt: str, shown: Sequence[Side], best: int, worst: int,
 
     ``details`` are further fields of each LabelRecord (time, annotator …). Each label keeps the order of the screen,
     has middle strength (two keys say nothing about strength) and shares the ``group`` that undo takes back as one.
-    Raises InvalidLabelError when two of the texts are the same.
+    Raises LabelError when two of the texts are the same.
     """
     if len({each.text for each in shown}) != len(shown):
-        raise InvalidLabelError("two of the texts are the same")
+        raise LabelError("two of the texts are the same")
     group = new_label_id()
     labels = []
     for better, worse in best_worst_orders(best, worst, len(shown)):

@@ -1,128 +1,167 @@
-"""The labels that hold, and undo without limit, over a history that only grows. Torch-free.
+"""Labels as an append-only history: nothing that was judged is ever overwritten. Torch-free.
 
-A store keeps entries (see ``core.store.labels``): an entry says something new, or replaces an earlier one, or without
-a record takes it back. Changing a label is an entry with a new record (another ``id``); undoing the change is an entry
-with the old record again. So what was said when can always be looked up, and undo works after a restart.
+Adding, replacing, deleting and undoing each append one event; what counts at present is computed from them, so undo
+works without limit and after a restart, and an earlier judgement can always be looked up.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from core.preferences.labels import InvalidLabelError, LabelRecord
+from core.preferences.labels import LabelError, LabelRecord
 
 
-class Entry(Protocol):
-    """One entry of the history, as the store gives it."""
+@dataclass(frozen=True, kw_only=True)
+class LabelEvent:
+    """One change: labels that leave the current view and labels that enter it, or an earlier event undone."""
+
+    sequence: int  # 1, 2, 3 … in the order of the changes
+    time: float
+    records: tuple[LabelRecord, ...] = ()
+    removed: tuple[str, ...] = ()  # ids of labels
+    undoes: int | None = None  # sequence of an earlier event
 
     @property
-    def id(self) -> int: ...
-    @property
-    def replaces(self) -> int | None: ...
-    @property
-    def record(self) -> dict[str, Any] | None: ...
+    def action(self) -> str:
+        """add, replace, delete or undo."""
+        if self.undoes is not None:
+            return "undo"
+        return "replace" if self.records and self.removed else "add" if self.records else "delete"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as JSON values."""
+        return {
+            "sequence": self.sequence,
+            "time": self.time,
+            "records": [each.to_dict() for each in self.records],
+            "removed": list(self.removed),
+            "undoes": self.undoes,
+        }
+
+    @classmethod
+    def from_dict(cls, body: dict[str, Any]) -> "LabelEvent":
+        """The event that :meth:`to_dict` wrote. Raises LabelError."""
+        wanted = {"sequence": int, "time": float, "records": list, "removed": list, "undoes": int}
+        for name, kind in wanted.items():
+            if name not in body:
+                raise LabelError(f"an event of the labels' history lacks '{name}'")
+            good = isinstance(body[name], kind) or (name == "undoes" and body[name] is None)
+            if not good:
+                raise LabelError(f"'{name}' of an event of the labels' history is {str(body[name])[:80]!r}")
+        return cls(
+            sequence=body["sequence"],
+            time=body["time"],
+            records=tuple(LabelRecord.from_dict(each) for each in body["records"]),
+            removed=tuple(str(each) for each in body["removed"]),
+            undoes=body["undoes"],
+        )
 
 
-class EntryStore(Protocol):
-    """What a label book needs of a store; every call that adds is on disk when it returns."""
+class LabelHistory:
+    """Events and what counts after them.
 
-    def add_many(self, records: Sequence[Mapping[str, Any]]) -> Sequence[Entry]: ...
-    def replace(self, id: int, record: Mapping[str, Any]) -> Entry: ...
-    def delete(self, id: int) -> Entry: ...
-    def history(self) -> Sequence[Entry]: ...
-
-
-@dataclass
-class _Chain:
-    """A label through its changes: what it says is the last of ``said``; nothing is left when it was taken back."""
-
-    newest: int  # entry that a further change replaces
-    said: list[tuple[int, LabelRecord]] = field(default_factory=list)  # (entry that first said it, record)
-
-    def take(self, entry: int, record: LabelRecord | None) -> None:
-        self.newest = entry
-        if record is None:
-            self.said.clear()
-            return
-        before = [position for position, (_, each) in enumerate(self.said) if each.id == record.id]
-        if before:
-            del self.said[before[0] + 1 :]
-        else:
-            self.said.append((entry, record))
-
-
-class LabelBook:
-    """The current labels of a session, in the order in which they were given; a changed one keeps its place.
-
-    Raises InvalidLabelError when an entry of the history is no label.
+    The planning methods change nothing: they return the event to write. Write it to disk, then :meth:`append` it.
     """
 
-    def __init__(self, store: EntryStore) -> None:
-        self._store = store
-        self._chains: dict[int, _Chain] = {}  # by the first entry of each
-        self._firsts: dict[int, int] = {}  # entry -> first entry of its chain
-        for each in store.history():
-            self._take(each)
+    def __init__(self, events: Iterable[LabelEvent] = ()) -> None:
+        self.events: list[LabelEvent] = []
+        self._current: dict[str, LabelRecord] = {}
+        self._known: set[str] = set()  # ids of all labels there ever were
+        for each in events:
+            self.append(each)
 
     @property
-    def labels(self) -> list[LabelRecord]:
-        """The labels that hold."""
-        return [chain.said[-1][1] for chain in self._chains.values() if chain.said]
+    def current(self) -> tuple[LabelRecord, ...]:
+        """The labels that count, in the order in which they were given; a replacement stands where the first stood."""
+        return tuple(self._current.values())
 
-    def add(self, records: Sequence[LabelRecord]) -> None:
-        """Add labels, all or none: one answer, the five of a best-and-worst, or an imported file."""
-        known = {each.id for each in self.labels}
-        for each in records:
-            if each.id in known:
-                raise InvalidLabelError(f"there is a label {each.id} already")
-            known.add(each.id)
-        for entry in self._store.add_many([each.to_dict() for each in records]):
-            self._take(entry)
+    def get(self, label: str) -> LabelRecord:
+        """The current label with this id. Raises LabelError when there is none."""
+        if label not in self._current:
+            raise LabelError(f"there is no label {label} (or it was deleted)")
+        return self._current[label]
 
-    def replace(self, label: str, record: LabelRecord) -> None:
-        """Put a corrected label in the place of one; its ``replaces`` must name that one. Raises InvalidLabelError."""
+    def add(self, records: Sequence[LabelRecord], time: float) -> LabelEvent:
+        """Plan to add labels (several at once for one best-and-worst answer or one imported file)."""
+        return self._event(time, records=tuple(records))
+
+    def replace(self, label: str, record: LabelRecord, time: float) -> LabelEvent:
+        """Plan to put ``record`` in the place of a label; its ``replaces`` must name that one."""
         if record.replaces != label:
-            raise InvalidLabelError(f"the new label says that it replaces {record.replaces}, not {label}")
-        self._take(self._store.replace(self._find(label).newest, record.to_dict()))
+            raise LabelError(f"the new label says it replaces {record.replaces}, not {label}")
+        return self._event(time, records=(record,), removed=(label,))
 
-    def delete(self, label: str) -> None:
-        """Take a label out of those that hold; the history keeps it. Raises InvalidLabelError."""
-        self._take(self._store.delete(self._find(label).newest))
+    def delete(self, labels: Sequence[str], time: float) -> LabelEvent:
+        """Plan to take labels out of the current view."""
+        return self._event(time, removed=tuple(labels))
 
-    def versions(self, label: str) -> list[LabelRecord]:
-        """What a label said before its changes, then what it says. Raises InvalidLabelError."""
-        return [record for _, record in self._find(label).said]
+    def undo(self, time: float) -> LabelEvent | None:
+        """Plan to undo the newest change that is not undone yet; None when nothing is left to undo."""
+        undone = {each.undoes for each in self.events}
+        for each in reversed(self.events):
+            if each.undoes is None and each.sequence not in undone:
+                return self._event(time, undoes=each.sequence)
+        return None
 
-    def undo(self) -> list[LabelRecord]:
-        """Take back the newest answer or change that holds, and return it so that it can be judged anew.
+    def event(self, sequence: int) -> LabelEvent:
+        """The event with this number."""
+        return self.events[sequence - 1]
 
-        An answer that gave several labels (best and worst of four) goes as a whole; a change gives way to what the
-        label said before. Empty when nothing is left.
-        """
-        holding = [chain for chain in self._chains.values() if chain.said]
-        if not holding:
-            return []
-        newest = max(holding, key=lambda chain: chain.said[-1][0])
-        record = newest.said[-1][1]
-        if len(newest.said) > 1:
-            self._take(self._store.replace(newest.newest, newest.said[-2][1].to_dict()))
-            return [record]
-        together = [
-            chain for chain in holding if record.group is not None and chain.said[-1][1].group == record.group
-        ] or [newest]
-        taken = [chain.said[-1][1] for chain in together]
-        for chain in reversed(together):
-            self._take(self._store.delete(chain.newest))
-        return taken
+    def append(self, event: LabelEvent) -> None:
+        """Let an event count. Raises LabelError when it does not follow the events before it."""
+        self._check(event)
+        self.events.append(event)
+        self._known.update(each.id for each in event.records)
+        if event.undoes is None:
+            self._current = applied(self._current, event)
+        else:
+            self._current = current_labels(self.events)
 
-    def _find(self, label: str) -> _Chain:
-        for chain in self._chains.values():
-            if chain.said and chain.said[-1][1].id == label:
-                return chain
-        raise InvalidLabelError(f"there is no label {label}, or it was taken back")
+    def _event(self, time: float, **changes: Any) -> LabelEvent:
+        event = LabelEvent(sequence=len(self.events) + 1, time=time, **changes)
+        self._check(event)
+        return event
 
-    def _take(self, entry: Entry) -> None:
-        first = entry.id if entry.replaces is None else self._firsts[entry.replaces]
-        self._firsts[entry.id] = first
-        chain = self._chains.setdefault(first, _Chain(entry.id))
-        chain.take(entry.id, None if entry.record is None else LabelRecord.from_dict(entry.record))
+    def _check(self, event: LabelEvent) -> None:
+        if event.sequence != len(self.events) + 1:
+            raise LabelError(f"event {event.sequence} cannot follow event {len(self.events)}")
+        if event.undoes is not None:
+            if event.records or event.removed:
+                raise LabelError("an undo brings no labels and removes none by itself")
+            if not 0 < event.undoes < event.sequence or self.event(event.undoes).undoes is not None:
+                raise LabelError(f"there is no event {event.undoes} to undo")
+            return
+        if not event.records and not event.removed:
+            raise LabelError("a change needs at least one label")
+        ids = [each.id for each in event.records]
+        for each in ids:
+            if each in self._known or ids.count(each) > 1:
+                raise LabelError(f"there is a label {each} already")
+        for each in event.removed:
+            self.get(each)
+
+
+def applied(view: dict[str, LabelRecord], event: LabelEvent) -> dict[str, LabelRecord]:
+    """The current view after one event that is no undo."""
+    if not event.removed:
+        view.update((each.id, each) for each in event.records)
+        return view
+    after: dict[str, LabelRecord] = {}
+    entering = list(event.records)
+    for key, record in view.items():
+        if key not in event.removed:
+            after[key] = record
+        else:
+            after.update((each.id, each) for each in entering)
+            entering = []
+    return after
+
+
+def current_labels(events: Sequence[LabelEvent]) -> dict[str, LabelRecord]:
+    """The labels that count after ``events``, by id."""
+    undone = {each.undoes for each in events}
+    view: dict[str, LabelRecord] = {}
+    for each in events:
+        if each.undoes is None and each.sequence not in undone:
+            view = applied(view, each)
+    return view

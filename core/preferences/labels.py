@@ -14,7 +14,7 @@ from typing import Any
 from core.config import nearest
 
 
-class InvalidLabelError(ValueError):
+class LabelError(ValueError):
     """A label that cannot be; one line that says which field and why."""
 
 
@@ -115,7 +115,7 @@ class Side:
 class LabelRecord:
     """One judgement. ``left`` and ``right`` are as they were displayed; ``right`` is None for a judgement of one text.
 
-    Raises InvalidLabelError when the fields contradict each other.
+    Raises LabelError when the fields contradict each other.
     """
 
     id: str
@@ -139,19 +139,17 @@ class LabelRecord:
 
     def __post_init__(self) -> None:
         if not self.id:
-            raise InvalidLabelError("a label needs an id")
+            raise LabelError("a label needs an id")
         if (self.right is None) != (self.answer in SINGLE_ANSWERS):
-            raise InvalidLabelError(
-                f"'{self.answer}' is no answer to {'one text' if self.right is None else 'two texts'}"
-            )
+            raise LabelError(f"'{self.answer}' is no answer to {'one text' if self.right is None else 'two texts'}")
         if self.right is not None and self.left.text == self.right.text:
-            raise InvalidLabelError("both sides are the same text")
+            raise LabelError("both sides are the same text")
         if self.latency is not None and self.latency < 0:
-            raise InvalidLabelError(f"latency must be ≥ 0, not {self.latency:g}")
+            raise LabelError(f"latency must be ≥ 0, not {self.latency:g}")
         if self.reason is Reason.REPEAT and self.repeats is None:
-            raise InvalidLabelError("a repeat must say which label it repeats")
+            raise LabelError("a repeat must say which label it repeats")
         if self.id in (self.repeats, self.replaces):
-            raise InvalidLabelError("a label cannot repeat or replace itself")
+            raise LabelError("a label cannot repeat or replace itself")
 
     @property
     def strength(self) -> float | None:
@@ -184,12 +182,12 @@ class LabelRecord:
 
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> "LabelRecord":
-        """The record that :meth:`to_dict` wrote. Raises InvalidLabelError for anything else."""
+        """The record that :meth:`to_dict` wrote. Raises LabelError for anything else."""
         values = dict(body)
         strength = values.pop("strength", None)
         record: LabelRecord = _build(cls, values, "label")
         if strength is not None and strength != record.strength:
-            raise InvalidLabelError(f"label.strength {strength!r} is not that of '{record.answer}' ({record.strength})")
+            raise LabelError(f"label.strength {strength!r} is not that of '{record.answer}' ({record.strength})")
         return record
 
 
@@ -231,10 +229,10 @@ def _build(cls: Any, body: Mapping[str, Any], where: str) -> Any:
     fields = {each.name: each for each in dataclasses.fields(cls)}
     for key in body:
         if key not in fields:
-            raise InvalidLabelError(f"{where} has no field '{key}'{nearest(str(key), fields)}"[:300])
+            raise LabelError(f"{where} has no field '{key}'{nearest(str(key), fields)}"[:300])
     for key, each in fields.items():
         if key not in body and each.default is dataclasses.MISSING:
-            raise InvalidLabelError(f"{where} lacks '{key}'")
+            raise LabelError(f"{where} lacks '{key}'")
     return cls(**{key: _check(value, hints[key], f"{where}.{key}") for key, value in body.items()})
 
 
@@ -249,7 +247,7 @@ def _check(value: Any, hint: Any, where: str) -> Any:
     elif issubclass(hint, StrEnum):
         if value in list(hint):
             return hint(value)
-        raise InvalidLabelError(f"{where} must be one of {', '.join(hint)}, not {str(value)[:80]!r}")
+        raise LabelError(f"{where} must be one of {', '.join(hint)}, not {str(value)[:80]!r}")
     elif hint is float:
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e300:
             return float(value)
@@ -259,7 +257,7 @@ def _check(value: Any, hint: Any, where: str) -> Any:
     elif isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
     kind = {float: "a finite number", int: "a whole number", str: "text", bool: "true or false"}.get(hint, "an object")
-    raise InvalidLabelError(f"{where} must be {kind}, not {str(value)[:80]!r}")
+    raise LabelError(f"{where} must be {kind}, not {str(value)[:80]!r}")
 
 
 def has_half_surrogate(text: str) -> bool:
