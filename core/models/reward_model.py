@@ -1,6 +1,6 @@
 """The reward model: a backbone and one number read at the last real token."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -59,7 +59,8 @@ class RewardEnsemble(nn.Module):
 
     def __init__(self, backbones: Iterable[LanguageModel]) -> None:
         super().__init__()
-        self.members = nn.ModuleList(RewardModel(each) for each in backbones)
+        self.members: Sequence[RewardModel]
+        self.members = nn.ModuleList(RewardModel(each) for each in backbones)  # type: ignore[assignment]
 
     def each(self, batch: Completions) -> Tensor:
         """Every member's scores, [members, B]."""

@@ -54,9 +54,7 @@ class DPOTrainer(PolicyTrainer[DPOConfig]):
         if len(pairs):
             metrics |= self.update(pairs, reference)
         else:
-            self.alerts.append(
-                TrainerAlert("pairs", "no two candidates differ in text and score: nothing to learn from")
-            )
+            self.alerts.append(TrainerAlert("pairs", "no two candidates differ in score: nothing to learn from"))
         yield "update"
         found = to_floats(metrics)
         if "objective/kl" in found:
@@ -75,7 +73,7 @@ class DPOTrainer(PolicyTrainer[DPOConfig]):
         """One step on pairs with their reference log-probs [2, N] (Eq 7)."""
         config = self.config
         chosen, rejected = self.sequence_logprobs(self.policy, pairs.both()).chunk(2)
-        losses = dpo_loss(chosen, rejected, *reference, beta=config.beta, label_smoothing=config.label_smoothing)
+        losses = dpo_loss(chosen, rejected, reference[0], reference[1], config.beta, config.label_smoothing)
         rate = learning_rate(config, self.step_number)
         norm = update(losses.mean(), [self.optimizer], rate, config.max_grad_norm)
         rewards = config.beta * (torch.stack([chosen, rejected]).detach() - reference)
@@ -98,7 +96,7 @@ class DPOTrainer(PolicyTrainer[DPOConfig]):
         return masked_sum(drawn, batch.mask, 1)
 
     def judged_candidates(self, metrics: dict[str, Tensor | float]) -> Generator[Phase, None, tuple[PairBatch, Tensor]]:
-        """Best and worst of each prompt's candidates, with reference log-probs; prompts without a winner are left out."""
+        """Best and worst of each prompt's candidates, with reference log-probs; ties are left out."""
         config, task = self.config, self.inputs.task
         order = example_order(len(task.prompts), config.batch_size, self.inputs.seed, self.step_number)
         prompts = [
@@ -123,7 +121,7 @@ class DPOTrainer(PolicyTrainer[DPOConfig]):
 
     @torch.no_grad()
     def describe(self, candidates: Rollout, first: Tensor) -> dict[str, Tensor | float]:
-        """Reward of all candidates; entropy and KL of the first of each prompt, which is a fair sample of the policy."""
+        """Reward of all candidates; entropy and KL of the first of each prompt, a fair sample of the policy."""
         assert candidates.logits is not None
         fair = candidates.rows(first)
         width = fair.tokens.shape[1]
@@ -151,9 +149,7 @@ class DPOTrainer(PolicyTrainer[DPOConfig]):
                 self.reference, inputs.task, GoldReward(inputs.task), config.pair_count, config.label_noise, inputs.seed
             )
         if len(pairs) < FEWEST_PAIRS:
-            raise ValueError(
-                f"{len(pairs)} decided preference pairs are too few to train on; give at least {FEWEST_PAIRS}"
-            )
+            raise ValueError(f"{len(pairs)} decided pairs are too few to train on; give at least {FEWEST_PAIRS}")
         self.fixed = encode_pairs(inputs.task, pairs, inputs.device)
         parts = []
         for rows in torch.arange(2 * len(pairs), device=inputs.device).split(CHUNK):

@@ -45,9 +45,8 @@ class PolicyTrainer(Trainer[P], Generic[P]):
         )
         found = measure(rollout, task, self.gold, self.learned, self.reference, temperature)
         assert found.kl is not None
-        reward = self.watched_reward(
-            found.gold_reward and found.gold_reward.mean, found.learned_reward and found.learned_reward.mean
-        )
+        gold, learned = (each.mean if each else None for each in (found.gold_reward, found.learned_reward))
+        reward = self.watched_reward(gold, learned)
         metrics = {f"probe/{name}": value for name, value in found.metrics().items()}
         for name in ("distinct_2", "unique_fraction"):
             metrics[name] = metrics.pop(f"probe/{name}")

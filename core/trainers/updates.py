@@ -78,16 +78,13 @@ def update(loss: Tensor, optimizers: Iterable[torch.optim.Optimizer], rate: floa
 @torch.no_grad()
 def follow(average: nn.Module, model: nn.Module, decay: float) -> None:
     """Move the averaged weights towards the model's: a ← decay·a + (1 − decay)·w."""
-    averaged, current = list(average.parameters()), list(model.parameters())
-    torch._foreach_lerp_(averaged, current, 1 - decay)
+    for averaged, current in zip(average.parameters(), model.parameters(), strict=True):
+        averaged.lerp_(current, 1 - decay)
 
 
 def to_floats(metrics: Mapping[str, Tensor | float]) -> dict[str, float]:
     """The metrics as Python numbers, fetched from the device at once."""
-    names = [name for name, value in metrics.items() if isinstance(value, Tensor)]
-    fetched = (
-        dict(zip(names, torch.stack([metrics[n].detach().float() for n in names]).tolist(), strict=True))
-        if names
-        else {}
-    )  # type: ignore[union-attr]
-    return {name: fetched[name] if name in fetched else float(value) for name, value in metrics.items()}
+    tensors = {name: value.detach().float() for name, value in metrics.items() if isinstance(value, Tensor)}
+    fetched = torch.stack(list(tensors.values())).tolist() if tensors else []
+    numbers = dict(zip(tensors, fetched, strict=True))
+    return {name: numbers[name] if name in numbers else float(value) for name, value in metrics.items()}
