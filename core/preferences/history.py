@@ -39,8 +39,10 @@ class LabelEvent:
         }
 
     @classmethod
-    def from_dict(cls, body: dict[str, Any]) -> "LabelEvent":
+    def from_dict(cls, body: Any) -> "LabelEvent":
         """The event that :meth:`to_dict` wrote. Raises LabelError."""
+        if not isinstance(body, dict):
+            raise LabelError("an event of the labels' history is an object")
         wanted = {"sequence": int, "time": float, "records": list, "removed": list, "undoes": int}
         for name, kind in wanted.items():
             if name not in body:
