@@ -124,7 +124,19 @@ class CheckpointStore:
 
     def truncate(self, run: int, after_step: int) -> None:
         """Drop the unnamed checkpoints after a step, as when the run goes another way from there."""
-        self._drop([each for each in self.list(run) if each.step > after_step and not each.name])
+        self._drop(
+            [each for each in self.list(run) if each.step > after_step and not each.name and each.kind != "inputs"]
+        )
+
+    def drop(self, record: CheckpointRecord) -> None:
+        """Delete a checkpoint, whatever it is worth."""
+        self._drop([record])
+
+    def add_file(self, record: CheckpointRecord, data: bytes) -> None:
+        """Write the file that a row speaks of already, as in a copy of a session."""
+        folder = self._run_folder(record.run, create=True)
+        with translated(folder):
+            files.write_new(folder / record.file, data)
 
     def delete_files(self, run: int) -> None:
         """Delete the files of a run whose rows are gone."""

@@ -176,6 +176,24 @@ class Database:
             finally:
                 fresh.unlink(missing_ok=True)
 
+    def rescue(self) -> None:
+        """Write the database anew where it was deleted from. Raises SessionExistsError while something is there."""
+        with self._lock, translated(self.path):
+            if os.path.lexists(self.path):
+                raise SessionExistsError(f"{self.path} is there; nothing to rescue")
+            copy = files.temporary_beside(self.path)
+            try:
+                self.copy_to(copy)
+                # Closing deletes a log of the path's name, so the new file takes its place only after that.
+                self._connection.close()
+                copy.rename(self.path)
+                files.sync_folder(self.path.parent)
+                self._connection = _connect(self.path, "rw")
+                _choose_journal(self._connection)
+                self._inode = self.path.stat().st_ino
+            finally:
+                copy.unlink(missing_ok=True)
+
     def _check_place(self) -> None:
         """SQLite would go on writing into a deleted file without a word."""
         try:
@@ -247,7 +265,7 @@ def _choose_journal(connection: sqlite3.Connection) -> None:
 def wal_size(path: Path) -> int:
     """Bytes in the write-ahead log beside a database; 0 when there is none."""
     try:
-        return path.with_name(path.name + "-wal").stat().st_size
+        return os.stat(f"{path}-wal").st_size  # noqa: PTH116 (half the time of Path, a thousand times in a list)
     except OSError:
         return 0
 

@@ -19,7 +19,7 @@ class LabelStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._table = Table(database, "labels", ("time", "event"))
+        self._table = Table(database, "labels", ("time", "event", "current"))
         self._history = LabelHistory()
         self._rollbacks = 0
 
@@ -48,6 +48,11 @@ class LabelStore:
         """The labels that count, in the order in which they were given."""
         return self._read().current
 
+    def count(self) -> int:
+        """How many labels count, without reading them."""
+        newest = self._table.select("ORDER BY id DESC LIMIT 1")
+        return int(newest[0]["current"]) if newest else 0
+
     def get(self, label: str) -> LabelRecord:
         """The label with this id, if it counts. Raises LabelError."""
         return self._read().get(label)
@@ -58,11 +63,13 @@ class LabelStore:
 
     def _write(self, plan: Callable[[LabelHistory], LabelEvent | None]) -> LabelEvent:
         with self._database.transaction():
-            event = plan(self._read())
+            history = self._read()
+            event = plan(history)
             assert event is not None, "undo has looked before"
-            row = {"time": real(event.time) or 0.0, "event": to_json(event.to_dict())}
+            history.append(event)
+            row = {"time": real(event.time) or 0.0, "event": to_json(event.to_dict()), "current": len(history.current)}
             self._table.insert(row, id=event.sequence)
-        return self._read().event(event.sequence)
+        return event
 
     def _read(self) -> LabelHistory:
         """The history with what is new on disk, and without what a rolled-back transaction had put there."""

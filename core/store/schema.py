@@ -25,7 +25,7 @@ TABLES = (
         created REAL NOT NULL, updated REAL NOT NULL, checksum INTEGER NOT NULL)""",
     """CREATE TABLE metric_names (
         id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, checksum INTEGER NOT NULL)""",
-    # The newest rows of a run, one a step; a thousand of them become chunks, one a metric (name 0: the axes).
+    # The newest rows of a run, one a step; 480 of them become chunks, one a metric (name 0: the axes).
     """CREATE TABLE metric_rows (
         id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE, step INTEGER NOT NULL,
         completions INTEGER NOT NULL, seconds REAL NOT NULL, data BLOB NOT NULL, checksum INTEGER NOT NULL,
@@ -44,7 +44,8 @@ TABLES = (
         step INTEGER NOT NULL, time REAL NOT NULL, data TEXT NOT NULL, checksum INTEGER NOT NULL)""",
     "CREATE INDEX samples_by_run ON samples (run, step)",
     """CREATE TABLE labels (
-        id INTEGER PRIMARY KEY, time REAL NOT NULL, event TEXT NOT NULL, checksum INTEGER NOT NULL)""",
+        id INTEGER PRIMARY KEY, time REAL NOT NULL, event TEXT NOT NULL, current INTEGER NOT NULL,
+        checksum INTEGER NOT NULL)""",
     """CREATE TRIGGER labels_keep_rows BEFORE DELETE ON labels
         BEGIN SELECT raise(ABORT, 'the label history is append-only'); END""",
     """CREATE TRIGGER labels_keep_values BEFORE UPDATE ON labels

@@ -11,7 +11,13 @@ from typing import Any, Self
 
 from core.store.checkpoints import CheckpointStore
 from core.store.database import Database
-from core.store.errors import SessionBrokenError, SessionExistsError, SessionMissingError, translated
+from core.store.errors import (
+    CheckpointBrokenError,
+    SessionBrokenError,
+    SessionExistsError,
+    SessionMissingError,
+    translated,
+)
 from core.store.journal import EventStore, SampleStore
 from core.store.labels import LabelStore
 from core.store.lock import SessionLock
@@ -185,6 +191,28 @@ class Session:
         """Delete a run and its files. Raises RunMissingError or RunInUseError."""
         self.runs.delete(run)
         self.checkpoints.delete_files(run)
+
+    def copy_to(self, folder: Path) -> None:
+        """Put a copy of everything into an empty folder; damaged checkpoints are left behind. Raises StoreError."""
+        self._database.copy_to(folder / DATABASE)
+        with Session.open(folder) as copy:
+            for record in copy.checkpoints.list():
+                try:
+                    data = self.checkpoints.read(record)
+                except CheckpointBrokenError:
+                    copy.checkpoints.drop(record)
+                else:
+                    copy.checkpoints.add_file(record, data)
+
+    def rescue(self) -> None:
+        """Put the database back where it was deleted from, out of the file that is still open.
+
+        For a folder that went away while it was in use: what was in the database is saved, the checkpoints are gone.
+        Raises SessionExistsError while there is a database, or another StoreError.
+        """
+        with translated(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        self._database.rescue()
 
     def _read_facts(self) -> SessionFacts:
         rows = self._facts_table.select()
