@@ -2,9 +2,11 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from core.models.language_model import LanguageModel
+from core.models.packed_lstm import Packing, recurrence
 
 State = list[tuple[Tensor, Tensor]]  # (h, c) of each layer, [B, H] each
 
@@ -18,9 +20,20 @@ class LSTMLanguageModel(LanguageModel):
         self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True)
 
     def hidden(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """See :meth:`LanguageModel.hidden`; a row never reads behind itself, so padding needs no care."""
-        hidden, _ = self.lstm(self.embedding(tokens))
-        return hidden
+        """See :meth:`LanguageModel.hidden`; no work is done on padding."""
+        if not tokens.is_cpu:
+            hidden, _ = self.lstm(self.embedding(tokens))  # a GPU's own kernel wins, padding and all
+            return hidden
+        packing = Packing.of(tokens, lengths)
+        below: Tensor | None = None
+        for w_ih, w_hh, b_ih, b_hh in self.lstm.all_weights:
+            if below is None:  # few letters, many tokens: project each letter once, then look it up
+                projected = F.embedding(packing.tokens, F.linear(self.embedding.weight, w_ih, b_ih + b_hh))
+            else:
+                projected = F.linear(below, w_ih, b_ih + b_hh)
+            below = recurrence(projected, w_hh, packing.sizes)
+        assert below is not None
+        return packing.unpack(below, tokens.shape)
 
     def begin(self, prompts: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
         """See :meth:`LanguageModel.begin`; packing ends each row's recurrence at its own last token."""
