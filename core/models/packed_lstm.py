@@ -33,6 +33,7 @@ class Packing:
         places = torch.arange(len(packed.data))
         times = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
         starts = sizes.cumsum(0) - sizes
+        assert packed.sorted_indices is not None
         rows = packed.sorted_indices[(places - starts[times]).to(tokens.device)]
         return cls(packed.data, rows, times.to(tokens.device), sizes.tolist())
 
