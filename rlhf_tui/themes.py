@@ -4,7 +4,7 @@ The line colours are Okabe and Ito's set ("Color Universal Design", 2008), light
 asks for it. Every line also has a glyph of its own: nothing is told by colour alone.
 """
 
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 DARK = Theme(
     name="playground-dark",
@@ -65,6 +65,7 @@ SIXTEEN = Theme(
     dark=True,
     ansi=True,
     variables={
+        **BUILTIN_THEMES["ansi-dark"].variables,
         "line-1": "ansi_bright_cyan", "line-2": "ansi_bright_yellow", "line-3": "ansi_bright_green",
         "line-4": "ansi_white", "line-5": "ansi_bright_magenta", "line-6": "ansi_bright_red",
         "border": "ansi_bright_yellow", "footer-key-foreground": "ansi_bright_yellow",

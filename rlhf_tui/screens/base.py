@@ -1,7 +1,6 @@
 """What every screen of the table has: the title bar, the engine's banner, the footer, and hooks of the app."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import ComposeResult
@@ -10,19 +9,12 @@ from textual.screen import Screen
 from textual.widgets import Footer
 
 from core.engine.protocol import Event
+from rlhf_tui.screens.topics import HelpTopic
 from rlhf_tui.widgets.banner import EngineBanner
 from rlhf_tui.widgets.title_bar import TitleBar
 
 if TYPE_CHECKING:
     from rlhf_tui.app import PlaygroundApp
-
-
-@dataclass(frozen=True)
-class HelpTopic:
-    """What F1 says of the focused pane. A screen may have keys that only its topic tells."""
-
-    title: str
-    paragraphs: tuple[tuple[str, str], ...]  # heading ("" for none), text
 
 
 class PlaygroundScreen(Screen[None]):

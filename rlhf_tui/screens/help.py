@@ -10,7 +10,8 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
 from rlhf_tui.safe_text import fit, safe_text
-from rlhf_tui.screens.base import HelpTopic, PlaygroundScreen
+from rlhf_tui.screens.base import PlaygroundScreen
+from rlhf_tui.screens.topics import HelpTopic
 
 GENERAL = HelpTopic(
     "Help",

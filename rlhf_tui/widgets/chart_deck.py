@@ -1,0 +1,97 @@
+"""The charts of a method side by side, and the one timer that draws them: one chart a tick, each at most twice a second.
+
+Four charts in one tick would keep a key press waiting; one is drawn in a few milliseconds. What is off the screen, or
+has nothing new, is not drawn at all.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from textual.containers import VerticalScroll
+from textual.widget import Widget
+
+from rlhf_tui.widgets.chart import Chart, ChartData
+
+TICK = 1 / 12  # seconds
+REDRAW_EVERY = 0.5  # seconds, of a chart that has only got new numbers
+
+
+class ChartDeck(VerticalScroll, can_focus=False):
+    DEFAULT_CSS = """
+    ChartDeck { layout: grid; grid-size: 2; grid-gutter: 0; scrollbar-size-vertical: 1; }
+    """
+    MIN_ROWS: ClassVar[int] = 8
+    clock: Callable[[], float] = staticmethod(time.monotonic)
+
+    def on_mount(self) -> None:
+        self.set_interval(TICK, self.draw_one)
+
+    async def show(self, feeds: Iterable[tuple[str, Callable[[], ChartData]]]) -> None:
+        """Put one chart for each (title, feed); those of the same titles stay and get the new feed."""
+        wanted = list(feeds)
+        if [chart.title for chart in self.charts] == [title for title, _ in wanted]:
+            for chart, (_, feed) in zip(self.charts, wanted, strict=True):
+                chart.feed, chart.reading = feed, None
+        else:
+            had_focus = any(chart.has_focus for chart in self.charts)
+            with self.app.batch_update():
+                await self.remove_children()
+                await self.mount(*(Chart(title, feed) for title, feed in wanted))
+                self.lay_out()
+            if had_focus and self.charts:
+                self.charts[0].focus()
+        self.touch(fresh=True)
+
+    @property
+    def charts(self) -> list[Chart]:
+        return list(self.query(Chart))
+
+    def touch(self, fresh: bool = False) -> None:
+        """There are new numbers; ``fresh``: draw at the next ticks, however lately each chart was drawn."""
+        for chart in self.charts:
+            chart.stale = True
+            chart.misfit = chart.misfit or fresh
+
+    def draw_one(self) -> None:
+        """Draw the chart that has waited longest, if one needs it."""
+        if self.app.screen is not self.screen or not self.display:
+            return
+        now = self.clock()
+        waiting = [
+            chart
+            for chart in self.charts
+            if chart.size.width and (chart.misfit or (chart.stale and now - chart.drawn >= REDRAW_EVERY))
+        ]
+        on_screen = [chart for chart in waiting if self._on_screen(chart)]
+        if on_screen:
+            chosen = min(on_screen, key=lambda chart: (not chart.misfit, chart.drawn))
+            chosen.drawn = now
+            chosen.redraw()
+
+    def _on_screen(self, chart: Widget) -> bool:
+        maximized = self.screen.maximized
+        if maximized is not None and chart not in maximized.walk_children(Chart, with_self=True):
+            return False
+        return bool(chart.region.overlaps(self.screen.region)) and self.region.overlaps(chart.region)
+
+    def lay_out(self) -> None:
+        """As many columns as the width bears, rows that fill the height but are never too low to read."""
+        charts = self.charts
+        width, height = self.size
+        if not charts or not width:
+            return
+        columns = max(1, min(3 if len(charts) > 4 else 2, width // 36, len(charts)))
+        rows = -(-len(charts) // columns)
+        self.styles.grid_size_columns = columns
+        visible = max(1, min(rows, height // self.MIN_ROWS))
+        row_height = max(height // visible, 3)
+        spare = height - row_height * visible if visible == rows else 0
+        for index, chart in enumerate(charts):
+            last_row = index // columns == rows - 1
+            chart.styles.height = row_height + (spare if last_row else 0)
+            chart.styles.column_span = columns - (len(charts) - 1) % columns if chart is charts[-1] else 1
+        self.styles.grid_rows = " ".join(str(row_height + (spare if r == rows - 1 else 0)) for r in range(rows))
+
+    def on_resize(self) -> None:
+        self.lay_out()
