@@ -114,14 +114,24 @@ class MetricStore:
     def _read_rows(self, run: int, wanted: set[str] | None, after_step: int) -> MetricTable:
         rows = self._rows.select("WHERE run = ? AND step > ? ORDER BY step", (run, after_step))
         names = {id: name for name, id in self._known_names().items()} if rows else {}
-        unpacked: list[MetricRow] = []
-        for row in rows:
-            count = len(row["data"]) // 12
-            ids = np.frombuffer(row["data"], np.uint32, count)
-            numbers = np.frombuffer(row["data"], np.float64, count, 4 * count) if count else np.empty(0)
-            values = {names[int(id)]: float(number) for id, number in zip(ids, numbers, strict=True)}
-            unpacked.append((row["step"], row["completions"], row["seconds"], values))
-        return _table(unpacked, wanted)
+        # Rows with the same metrics are unpacked together: one by one, they would take most of a read.
+        alike: dict[bytes, list[int]] = {}
+        for index, row in enumerate(rows):
+            alike.setdefault(row["data"][: len(row["data"]) // 3], []).append(index)
+        values: dict[str, NDArray[np.float64]] = {}
+        for packed, indices in alike.items():
+            numbers = b"".join(rows[index]["data"][len(packed) :] for index in indices)
+            matrix = np.frombuffer(numbers, np.float64).reshape(len(indices), -1)
+            for id, column in zip(np.frombuffer(packed, np.uint32), matrix.T, strict=True):
+                name = names[int(id)]
+                if wanted is None or name in wanted:
+                    values.setdefault(name, np.full(len(rows), np.nan))[indices] = column
+        return MetricTable(
+            np.array([row["step"] for row in rows], np.int64),
+            np.array([row["completions"] for row in rows], np.int64),
+            np.array([row["seconds"] for row in rows], np.float64),
+            values,
+        )
 
     def _read_chunks(
         self, run: int, wanted: set[str] | None, after_step: int, where: str = "", parameters: tuple[Any, ...] = ()
@@ -174,8 +184,8 @@ def _pack_row(run: int, row: MetricRow, ids: dict[str, int]) -> Row:
     }  # fmt: skip
 
 
-def _table(rows: Sequence[MetricRow], wanted: set[str] | None = None) -> MetricTable:
-    names = {name: None for row in rows for name in row[3] if wanted is None or name in wanted}
+def _table(rows: Sequence[MetricRow]) -> MetricTable:
+    names = {name: None for row in rows for name in row[3]}
     return MetricTable(
         np.array([row[0] for row in rows], np.int64),
         np.array([row[1] for row in rows], np.int64),

@@ -15,10 +15,11 @@ Row = dict[str, Any]
 
 def checksum(values: Sequence[Any]) -> int:
     """CRC-32 of the values as SQLite gives them back; types and borders between values count."""
-    crc = 0
-    for value in values:
-        data = value if isinstance(value, bytes) else repr(value).encode("utf-8", "surrogatepass")
-        crc = zlib.crc32(data, zlib.crc32(f"{type(value).__name__}{len(data)}:".encode(), crc))
+    blobs = [value for value in values if isinstance(value, bytes)]
+    shown = [len(value) if isinstance(value, bytes) else value for value in values]
+    crc = zlib.crc32(repr(shown).encode("utf-8", "surrogatepass"))
+    for blob in blobs:
+        crc = zlib.crc32(blob, crc)
     return crc
 
 
