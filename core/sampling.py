@@ -68,7 +68,7 @@ class Rollout(Completions):
     ``logits`` (at that temperature) and ``hidden`` are kept on request only and undefined where masked.
     """
 
-    logprobs: Tensor  # float32 [B, T]
+    logprobs: Tensor  # [B, T], in the model's precision: float32 unless it was made otherwise
     logits: Tensor | None = None  # [B, T, V]
     hidden: Tensor | None = None  # [B, T, H]
 
@@ -202,7 +202,7 @@ def generate(
 
     rows = torch.arange(len(prompts), device=device)  # rows still being written
     tokens = torch.full((len(prompts), max_new_tokens), CharTokenizer.pad_id, device=device)
-    logprobs = torch.zeros(len(prompts), max_new_tokens, device=device)
+    logprobs = torch.zeros(len(prompts), max_new_tokens, device=device, dtype=hidden.dtype)
     kept: list[tuple[Tensor, Tensor, Tensor]] = []
     written = max_new_tokens
     for t in range(max_new_tokens):
