@@ -7,20 +7,24 @@ would have.
 
 import itertools
 import json
-import math
 import random
-import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from core.config import Config, ConfigError, knob
 from core.preferences.best_worst import best_worst_labels
 from core.preferences.labels import Answer, LabelRecord, Reason, Side, new_label_id
 
-PAIRS_CONSIDERED = 2_000  # for the uncertain ones; enough to find the extremes, few enough to take milliseconds
-COMPLETIONS_PER_PROMPT = 64  # of which pairs are made
+# Of a large pool, so many are looked at for an uncertain pair: enough to find the extremes, a few milliseconds.
+PROMPTS_CONSIDERED = 48
+COMPLETIONS_CONSIDERED = 96  # of each prompt
+PAIRS_CONSIDERED = 2_048  # the least certain ones of each prompt, together
+RECENT_LABELS = 50
+RANDOM_TRIES = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +92,6 @@ class ChosenFour:
         )
 
 
-PairKey = tuple[str, frozenset[str]]
-
-
-def pair_key(prompt: str, texts: Iterable[str]) -> PairKey:
-    """What two showings of one pair have in common, whatever the sides."""
-    return prompt, frozenset(texts)
-
-
 def is_held_out(prompt: str, texts: Iterable[str], seed: int, share: float) -> bool:
     """Does this pair belong to the slice that is never trained on? The same for both orders and for ever."""
     return _chance(seed, "held out", json.dumps([prompt, *sorted(texts)])).random() < share
@@ -113,9 +109,9 @@ def choose_pair(
 
     Raises NothingToLabelError when the pool holds no pair that was not judged yet.
     """
-    judged = {pair_key(each.prompt, each.texts) for each in history}
     dice = _chance(seed, "pair", turn)
     by_prompt = _different_texts(pool)
+    judged = _judged(history, by_prompt)
     fresh = _fresh_pair(by_prompt, judged, config, dice)
     if fresh is None:
         raise NothingToLabelError(_why_nothing(pool, by_prompt))
@@ -144,13 +140,13 @@ def choose_four(
     """Four different completions of one prompt, those judged least often first. Raises NothingToLabelError."""
     dice = _chance(seed, "four", turn)
     by_prompt = _different_texts(pool)
-    shown = _times_shown(history)
-    judged = {pair_key(each.prompt, each.texts) for each in history}
+    judged = _judged(history, by_prompt)
+    shown = Counter((each.prompt, text) for each in history for text in each.texts)
     for prompt in _shuffled(by_prompt, dice):
         texts = {each.side.text: each for each in _shuffled(by_prompt[prompt], dice)}
         least = sorted(texts.values(), key=lambda each: shown[each.prompt, each.side.text])[:4]
         names = [each.side.text for each in least]
-        all_judged = all(pair_key(prompt, two) in judged for two in itertools.combinations(names, 2))
+        all_judged = all(frozenset(two) in judged[prompt] for two in itertools.combinations(names, 2))
         if len(least) == 4 and not all_judged:
             dice.shuffle(least)
             return ChosenFour(
@@ -164,18 +160,17 @@ def choose_four(
     )
 
 
-def uncertainty(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """How unsure the reward model is which of two completions is better: larger is more; None without scores.
+def uncertainty(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """How unsure the reward model is which of two completions is better; larger is more.
 
-    With an ensemble, the variance of its members' probabilities (what a label would teach, not what is a tie
-    anyway); with one model, the probability of the less likely side, 0.5 at margin 0.
+    Scores [P, M] of P pairs by M members -> [P]. Of an ensemble, the variance of its members' probabilities: what a
+    label would teach, not what is a tie anyway. Of one model, the probability of the less likely side: 0.5 at
+    margin 0.
     """
-    if not first or len(first) != len(second):
-        return None
-    chances = [0.5 * (1 + math.tanh((one - other) / 2)) for one, other in zip(first, second, strict=True)]
-    if len(chances) > 1:
-        return statistics.pvariance(chances)
-    return min(chances[0], 1 - chances[0])
+    chances = 0.5 * (1 + np.tanh((first - second) / 2))  # the logistic function, without overflow
+    if chances.shape[1] > 1:
+        return chances.var(axis=1)
+    return np.minimum(chances, 1 - chances)[:, 0]
 
 
 def duplicates_line(pool: Sequence[Candidate]) -> str:
@@ -210,58 +205,85 @@ def _different_texts(pool: Sequence[Candidate]) -> dict[str, list[Candidate]]:
     return {prompt: list(candidates.values()) for prompt, candidates in by_prompt.items()}
 
 
-def _pairs(
-    candidates: Sequence[Candidate], judged: set[PairKey], across: bool, dice: random.Random
-) -> Iterator[tuple[Candidate, Candidate]]:
-    """Pairs of different texts that were not judged, in random order; of different sources where there are several."""
-    some = dice.sample(candidates, min(len(candidates), COMPLETIONS_PER_PROMPT))
-    across = across and len({each.side.source for each in some}) > 1
-    pairs = list(itertools.combinations(some, 2))
-    dice.shuffle(pairs)
-    for one, other in pairs:
-        same = one.side.text == other.side.text or (across and one.side.source == other.side.source)
-        if not same and pair_key(one.prompt, (one.side.text, other.side.text)) not in judged:
-            yield one, other
+Judged = dict[str, set[frozenset[str]]]  # the pairs of texts that were judged, whatever their sides, by prompt
+
+
+def _judged(history: Sequence[LabelRecord], prompts: Iterable[str]) -> Judged:
+    judged: Judged = {prompt: set() for prompt in prompts}
+    for each in history:
+        if each.prompt in judged:
+            judged[each.prompt].add(frozenset(each.texts))
+    return judged
+
+
+def _fits(one: Candidate, other: Candidate, judged: Judged, across: bool) -> bool:
+    """May these two be shown: different texts, not judged yet, of different sources where that is wanted?"""
+    texts = one.side.text, other.side.text
+    return (
+        texts[0] != texts[1]
+        and not (across and one.side.source == other.side.source)
+        and frozenset(texts) not in judged[one.prompt]
+    )
+
+
+def _across(candidates: Sequence[Candidate], config: SelectionConfig) -> bool:
+    return config.across_sources and len({each.side.source for each in candidates}) > 1
 
 
 def _fresh_pair(
-    by_prompt: dict[str, list[Candidate]], judged: set[PairKey], config: SelectionConfig, dice: random.Random
+    by_prompt: dict[str, list[Candidate]], judged: Judged, config: SelectionConfig, dice: random.Random
 ) -> tuple[Candidate, Candidate] | None:
+    """A random prompt that has a pair left, and a random pair of it."""
     for prompt in _shuffled(by_prompt, dice):
-        pair = next(_pairs(by_prompt[prompt], judged, config.across_sources, dice), None)
-        if pair is not None:
-            return pair
+        candidates = by_prompt[prompt]
+        if len(candidates) < 2:
+            continue
+        across = _across(candidates, config)
+        for _ in range(RANDOM_TRIES):
+            one, other = dice.sample(candidates, 2)
+            if _fits(one, other, judged, across):
+                return one, other
+        left = [pair for pair in itertools.combinations(candidates, 2) if _fits(*pair, judged, across)]
+        if left:
+            return dice.choice(left)
     return None
 
 
 def _uncertain_pair(
-    by_prompt: dict[str, list[Candidate]], judged: set[PairKey], history: Sequence[LabelRecord],
+    by_prompt: dict[str, list[Candidate]], judged: Judged, history: Sequence[LabelRecord],
     config: SelectionConfig, seed: int, dice: random.Random,
 ) -> tuple[Candidate, Candidate] | None:  # fmt: skip
-    """The least certain pair outside the held-out slice; a text shown before counts less each time.
+    """The least certain pair outside the held-out slice; a text counts a quarter for each time it came lately.
 
     Without that, one odd text would come again and again until the reward model is trained anew.
     """
-    shown = _times_shown(history)
-    pairs = itertools.chain.from_iterable(
-        _pairs(by_prompt[prompt], judged, config.across_sources, dice) for prompt in _shuffled(by_prompt, dice)
-    )
-    best: tuple[float, tuple[Candidate, Candidate]] | None = None
-    for one, other in itertools.islice(pairs, PAIRS_CONSIDERED):
-        doubt = uncertainty(one.scores, other.scores)
-        if doubt is None:
+    lately = Counter((each.prompt, text) for each in history[-RECENT_LABELS:] for text in each.texts)
+    worths: list[np.ndarray] = []
+    pairs: list[tuple[Candidate, Candidate]] = []
+    prompts = _shuffled(by_prompt, dice)[:PROMPTS_CONSIDERED]
+    for prompt in prompts:
+        # After a change of the ensemble's size some may still have the scores of the one before.
+        members = max(len(each.scores) for each in by_prompt[prompt])
+        scored = [each for each in by_prompt[prompt] if members and len(each.scores) == members]
+        some = dice.sample(scored, min(len(scored), COMPLETIONS_CONSIDERED))
+        if len(some) < 2:
             continue
-        times = shown[one.prompt, one.side.text] + shown[other.prompt, other.side.text]
-        worth = doubt / (1 + times)
-        if best is not None and worth <= best[0]:
-            continue
-        if not is_held_out(one.prompt, (one.side.text, other.side.text), seed, config.held_out):
-            best = worth, (one, other)
-    return best[1] if best is not None else None
-
-
-def _times_shown(history: Sequence[LabelRecord]) -> Counter[tuple[str, str]]:
-    return Counter((each.prompt, text) for each in history for text in each.texts)
+        first, second = np.triu_indices(len(some), 1)
+        scores = np.array([each.scores for each in some])
+        damping = 0.25 ** np.array([lately[prompt, each.side.text] for each in some])
+        worth = uncertainty(scores[first], scores[second]) * damping[first] * damping[second]
+        kept = np.argsort(-worth)[: PAIRS_CONSIDERED // len(prompts)]
+        worths.append(worth[kept])
+        pairs += [(some[one], some[other]) for one, other in zip(first[kept], second[kept], strict=True)]
+    if not worths:
+        return None
+    across = {prompt: _across(candidates, config) for prompt, candidates in by_prompt.items()}
+    for position in np.argsort(-np.concatenate(worths), kind="stable"):
+        one, other = pairs[position]
+        texts = one.side.text, other.side.text
+        if _fits(one, other, judged, across[one.prompt]) and not is_held_out(one.prompt, texts, seed, config.held_out):
+            return one, other
+    return None
 
 
 def _repeat(history: Sequence[LabelRecord], config: SelectionConfig, dice: random.Random) -> ChosenPair | None:
