@@ -43,7 +43,10 @@ class Hello(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Open(Command):
-    """Open the session in ``folder``; with ``task``, create it there first if there is none. Answered by ``Opened``."""
+    """Open the session in ``folder``; with ``task``, create it there first if there is none.
+
+    Answered by ``Opened``; a ``RunState`` for each of its runs follows. A session that was open is closed first.
+    """
 
     folder: str
     task: str | None = None
@@ -153,6 +156,18 @@ class Save(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Delete(Command):
+    """Delete a run that does not train, with its checkpoints. Answered by ``Acknowledged``."""
+
+    run: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Close(Command):
+    """Save every run at its step's end and let the session go; another may be opened. Answered by ``Acknowledged``."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Quit(Command):
     """Save every run at its step's end, then end the process. Answered by ``Goodbye``."""
 
@@ -211,6 +226,7 @@ class Metrics(Event):
     completions: int
     seconds: float
     values: dict[str, float]
+    skipped: int = 0  # rows before this one that a slow reader did not get; the session's database has them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,7 +308,8 @@ class Goodbye(Event):
 
 COMMANDS: dict[str, type[Command]] = {
     "hello": Hello, "open": Open, "start": Start, "pause": Pause, "resume": Resume, "step": Step, "stop": Stop,
-    "set_knob": SetKnob, "fork": Fork, "sample": Sample, "evaluate": Evaluate, "save": Save, "quit": Quit,
+    "set_knob": SetKnob, "fork": Fork, "sample": Sample, "evaluate": Evaluate, "save": Save, "delete": Delete,
+    "close": Close, "quit": Quit,
 }  # fmt: skip
 EVENTS: dict[str, type[Event]] = {
     "ready": Ready, "opened": Opened, "run_state": RunState, "metrics": Metrics, "knob_changed": KnobChanged,

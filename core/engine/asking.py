@@ -1,0 +1,158 @@
+"""What can be asked about a run's policy: samples, the strip beside the charts, a measurement."""
+
+import dataclasses
+from collections.abc import Generator
+
+import torch
+
+from core.engine.driver import RunDriver
+from core.engine.launching import RefusedError
+from core.engine.looking import Wanted, describe, write
+from core.engine.protocol import Evaluate, Evaluation, Event, Sample, Samples
+from core.engine.workspace import Workspace
+from core.evaluation.probe import measure, probe_rollout, win_rate
+from core.methods.table import find_method
+from core.models.language_model import LanguageModel
+from core.sampling import Rollout
+
+MOST_SAMPLES = 512  # at once; more would keep other commands waiting
+STRIP_PROMPTS = 5
+STRIP_TEMPERATURE = 0.8
+EVALUATION_SLICE = 128  # completions measured between two turns of a run
+
+
+def sample(workspace: Workspace, command: Sample) -> Event:
+    """Completions of a run's policy and, if asked, of a reference beside it. Raises RefusedError."""
+    task = workspace.task
+    prompts = command.prompts or list(task.probe_prompts)
+    if not 1 <= command.count * len(prompts) <= MOST_SAMPLES:
+        raise RefusedError(f"ask for 1 to {MOST_SAMPLES} samples at once, not {command.count * len(prompts)}")
+    if command.max_new_tokens is not None and command.max_new_tokens > 10 * task.max_new_tokens:
+        raise RefusedError(f"max_new_tokens must be at most {10 * task.max_new_tokens}, not {command.max_new_tokens}")
+    notes = [_unknown(workspace, prompt) for prompt in prompts if task.unknown_letters(prompt)]
+    step, policy = _policy(workspace, command.run, command.step)
+    if command.step is not None and step != command.step:
+        notes.append(f"no snapshot at step {command.step}; this is step {step}")
+    reference = None if command.reference is None else _policy(workspace, command.reference, None)[1]
+    reward = workspace.reward_model(command.reward_run)
+    wanted = Wanted(
+        tuple(prompt for prompt in prompts for _ in range(command.count)), command.seed, command.temperature,
+        command.top_k, command.top_p, command.max_new_tokens,
+    )  # fmt: skip
+    try:
+        rollouts = [write(model, task, wanted) for model in (policy, reference) if model is not None]
+    except ValueError as error:
+        raise RefusedError(str(error)) from error
+    described = [
+        describe(each, wanted.prompts, workspace.models, command.temperature, policy, reference, reward)
+        for each in rollouts
+    ]
+    return Samples(
+        id=command.id, run=command.run, step=step, samples=described[0],
+        reference=described[1] if reference is not None else [], notes=notes,
+    )  # fmt: skip
+
+
+def strip(workspace: Workspace, driver: RunDriver) -> Samples | None:
+    """Fresh samples of a run that trains, the same prompts and seeds each time; None for a reward model.
+
+    The reference's column does not change, so it is written once.
+    """
+    policy = driver.trainer.sampler()
+    if policy is None:
+        return None
+    task = workspace.task
+    prompts = strip_prompts(workspace)
+    wanted = Wanted(prompts, workspace.session.seed, STRIP_TEMPERATURE)
+    reference = driver.trainer.reference_sampler()
+    if reference is not None and driver.reference_strip is None:
+        rollout = write(reference, task, wanted)
+        driver.reference_strip = describe(
+            rollout, prompts, workspace.models, STRIP_TEMPERATURE, reference, None, None
+        )  # fmt: skip
+    rollout = write(policy, task, wanted)
+    return Samples(
+        run=driver.id, step=driver.trainer.step_number,
+        samples=describe(rollout, prompts, workspace.models, STRIP_TEMPERATURE, policy, reference, None),
+        reference=driver.reference_strip or [],
+    )  # fmt: skip
+
+
+def strip_prompts(workspace: Workspace) -> tuple[str, ...]:
+    """Three trained and two held-out prompts (fewer where the task has fewer)."""
+    task = workspace.task
+    held_out = task.held_out_prompts[: STRIP_PROMPTS // 2]
+    return task.prompts[: STRIP_PROMPTS - len(held_out)] + held_out
+
+
+def evaluate(workspace: Workspace, command: Evaluate) -> Generator[None, None, Event]:
+    """Measure a policy on trained and on held-out prompts; yields between slices. Raises RefusedError.
+
+    Metrics of the trained prompts have their usual names, those of the held-out ones begin with ``held_out/``.
+    """
+    task = workspace.task
+    step, policy = _policy(workspace, command.run, command.step)
+    reference = _reference(workspace, command.run)
+    reward = workspace.reward_model(command.reward_run)
+    gold = workspace.models.gold
+    yield
+    values: dict[str, float] = {}
+    for prefix, prompts in (("", task.probe_prompts[:10]), ("held_out/", task.held_out_prompts)):
+        if not prompts:
+            continue
+        wins: list[float] = []
+        pieces: list[Rollout] = []
+        for piece in range(max(1, -(-command.completions // EVALUATION_SLICE))):
+            count = min(EVALUATION_SLICE, command.completions - piece * EVALUATION_SLICE)
+            rollout = probe_rollout(policy, task, prompts, count, piece)
+            pieces.append(rollout)
+            yield
+            if reference is not None and gold is not None:
+                other = probe_rollout(reference, task, prompts, count, piece)
+                wins += [win_rate(gold(rollout), gold(other))] * count
+                yield
+        result = measure(joined(pieces), task, gold, reward, reference)
+        yield
+        values |= {f"{prefix}{name}": value for name, value in result.metrics().items()}
+        if wins:
+            values[f"{prefix}win_rate"] = sum(wins) / len(wins)
+    return Evaluation(id=command.id, run=command.run, step=step, values=values)
+
+
+def joined(pieces: list[Rollout]) -> Rollout:
+    """Rollouts with the same prompts' width as one; completions padded to the longest."""
+    longest = max(each.tokens.shape[1] for each in pieces)
+    widest = max(each.prompts.shape[1] for each in pieces)
+
+    def grown(tensor: torch.Tensor, width: int) -> torch.Tensor:
+        missing = width - tensor.shape[1]
+        return torch.cat([tensor, tensor.new_zeros(len(tensor), missing, *tensor.shape[2:])], 1) if missing else tensor
+
+    fields = {}
+    for field in dataclasses.fields(Rollout):
+        values = [getattr(each, field.name) for each in pieces]
+        if any(value is None for value in values):
+            continue
+        width = widest if field.name.startswith("prompt") else longest
+        fields[field.name] = torch.cat([grown(value, width) for value in values])
+    return Rollout(**fields)
+
+
+def _policy(workspace: Workspace, run: int | None, step: int | None) -> tuple[int, LanguageModel]:
+    if run is None:
+        return 0, workspace.models.untrained()
+    method = find_method(workspace.session.runs.get(run).method)
+    if method.trains != "policy":
+        raise RefusedError(f"run {run} trained a reward model, which writes nothing")
+    at, weights = workspace.weights(run, step)
+    return at, workspace.models.policy((run, at), weights)
+
+
+def _reference(workspace: Workspace, run: int) -> LanguageModel | None:
+    weights = workspace.reference_weights(run)
+    return None if weights is None else workspace.models.policy((run, -1), weights)
+
+
+def _unknown(workspace: Workspace, prompt: str) -> str:
+    letters = " ".join(workspace.task.unknown_letters(prompt))
+    return f"the alphabet lacks {letters} (in '{prompt}'); read as unknown"

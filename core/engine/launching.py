@@ -1,0 +1,166 @@
+"""From records and weights to a trainer that stands at some step: new, read back, or forked."""
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core import config as knobs
+from core.engine import origin
+from core.engine.origin import Origin
+from core.engine.saving import SavedState, read_state
+from core.methods.base import Method, TrainingConfig
+from core.methods.table import find_method
+from core.models.build import BackboneConfig
+from core.preferences.conversion import decided_pairs, for_training, pairs_with_ties, unpaired_examples
+from core.preferences.pair import PreferencePair, UnpairedExample
+from core.store import Session
+from core.store import tensors as encoding
+from core.store.runs import RunRecord
+from core.tasks.base import Task
+from core.trainers.base import Trainer, TrainerState, Weights
+
+
+class RefusedError(Exception):
+    """A command that cannot be done; one line that says why and what would help."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where runs live: the session and what all its runs share."""
+
+    session: Session
+    task: Task
+    backbone: BackboneConfig
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class Revived:
+    """A trainer that stands where a resume point was taken."""
+
+    trainer: Trainer[Any]
+    saved: SavedState
+    notes: tuple[str, ...]
+
+
+def build_trainer(method: Method, config: TrainingConfig, given: Origin, place: Place, seed: int) -> Trainer[Any]:
+    """A trainer at step 0. Raises RefusedError when the method cannot start from what it was given."""
+    module, _, name = method.trainer.partition(":")
+    trainer_class: type[Trainer[Any]] = getattr(importlib.import_module(module), name)
+    inputs = given.complete(task=place.task, seed=seed, device=place.device, backbone=place.backbone)
+    try:
+        return trainer_class(config, inputs)
+    except ValueError as error:
+        raise RefusedError(f"{method.title} cannot start: {error}") from error
+
+
+def revive(record: RunRecord, place: Place) -> Revived:
+    """The run as its newest whole resume point has it. Raises RefusedError or StoreError when it has none."""
+    method = find_method(record.method)
+    loaded = place.session.checkpoints.latest_good(record.id, "resume")
+    saved = read_state(loaded.data)
+    config = knobs.make(method.config, saved.state.values["config"])
+    trainer = build_trainer(method, config, stored_origin(record.id, place), place, record.seed)
+    load_state(trainer, saved.state)
+    return Revived(trainer, saved, loaded.notes)
+
+
+def fork_state(record: RunRecord, state: TrainerState, changes: Mapping[str, Any], place: Place) -> Trainer[Any]:
+    """A trainer that stands where ``state`` was taken, optimizer and all, with some knobs changed."""
+    method = find_method(record.method)
+    config = forked_config(method, state.values["config"], changes, state.values["step"])
+    values = {**state.values, "config": config.to_dict(), "stop_reason": "", "stale_validations": 0}
+    trainer = build_trainer(method, config, stored_origin(record.id, place), place, record.seed)
+    load_state(trainer, TrainerState(state.tensors, values))
+    return trainer
+
+
+def fork_snapshot(
+    record: RunRecord, weights: Weights, step: int, completions: int, changes: Mapping[str, Any], place: Place
+) -> Trainer[Any]:
+    """A trainer with the weights of a snapshot at its step and a fresh optimizer."""
+    method = find_method(record.method)
+    config = forked_config(method, record.config, changes, step)
+    given = stored_origin(record.id, place)
+    if method.trains == "policy":
+        # As the weights to start from they reach the policy itself, not only the average that is kept of it.
+        reference = given.reference if given.reference is not None else given.policy
+        trainer = build_trainer(
+            method, config, dataclasses.replace(given, policy=weights, reference=reference), place, record.seed
+        )
+    else:
+        trainer = build_trainer(method, config, given, place, record.seed)
+        trainer.use_weights(weights)
+    trainer.step_number = step
+    trainer.completions = completions
+    return trainer
+
+
+def forked_config(method: Method, base: Mapping[str, Any], changes: Mapping[str, Any], step: int) -> TrainingConfig:
+    """The parent's knobs with changes. Raises ConfigError, or RefusedError when nothing would be left to train."""
+    config: TrainingConfig = knobs.make(method.config, {**base, **changes})
+    if config.steps <= step:
+        raise RefusedError(
+            f"a fork at step {step} needs more steps than {config.steps}; set steps above {step}, or fork earlier"
+        )
+    return config
+
+
+def load_state(trainer: Trainer[Any], state: TrainerState) -> None:
+    """Let ``trainer`` stand at ``state``. Raises RefusedError when the state is of another kind of run."""
+    try:
+        trainer.load_state(state)
+    except (KeyError, ValueError, RuntimeError) as error:
+        line = " ".join(str(error).split())[:200]
+        raise RefusedError(f"the resume point does not fit this run: {type(error).__name__}: {line}") from error
+
+
+def stored_origin(run: int, place: Place) -> Origin:
+    """What a run was given at its start."""
+    return Origin.from_bytes(place.session.checkpoints.latest_good(run, origin.KIND).data)
+
+
+def weights_from(data: bytes) -> Weights:
+    """The content of a snapshot."""
+    found, _ = encoding.from_bytes(data)
+    return found
+
+
+def preferences(
+    method: Method, config: TrainingConfig, pairs_file: str | None, session: Session
+) -> tuple[tuple[PreferencePair, ...], tuple[UnpairedExample, ...]]:
+    """The pairs and single judgements that a run's ``pairs`` knob asks for, from labels and files.
+
+    Raises RefusedError when there are none.
+    """
+    source = getattr(config, "pairs", "")
+    pairs: list[PreferencePair] = []
+    unpaired: list[UnpairedExample] = []
+    if source in ("labels", "mixed"):
+        labels = for_training(session.labels.current())
+        pairs += (pairs_with_ties if method.trains == "reward_model" else decided_pairs)(labels)
+        unpaired += unpaired_examples(labels)
+        if source == "labels" and not pairs:
+            raise RefusedError("there are no labels to learn from yet; label some pairs, or choose other pairs")
+    if source == "file" and not pairs_file:
+        raise RefusedError("pairs=file needs a file of pairs; name it")
+    if pairs_file and source in ("file", "mixed"):
+        pairs += pairs_from_file(Path(pairs_file))
+    return tuple(pairs), tuple(unpaired)
+
+
+def pairs_from_file(path: Path) -> list[PreferencePair]:
+    """The pairs in a file of JSON lines. Raises RefusedError that names the line."""
+    raise RefusedError(f"pairs cannot be read from {path} yet")
+
+
+def replace_steps(trainer: Trainer[Any], steps: int) -> None:
+    """Give a run another horizon. Raises RefusedError when it stands beyond it, ConfigError when it is out of range."""
+    if steps < trainer.step_number or (steps == trainer.step_number and not trainer.stop_reason):
+        raise RefusedError(f"the run stands at step {trainer.step_number} already; give it more than {steps} steps")
+    trainer.config = dataclasses.replace(trainer.config, steps=steps)

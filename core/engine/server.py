@@ -1,0 +1,265 @@
+"""The engine's loop: take what commands have come, give an active run a slice of work, report, and again."""
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from core import config as knobs
+from core import device as devices
+from core.engine.asking import evaluate, sample, strip
+from core.engine.channel import ClientGone, Inbox, Incoming, Malformed, Outbox
+from core.engine.driver import RunDriver
+from core.engine.launching import RefusedError
+from core.engine.protocol import (
+    PROTOCOL_VERSION,
+    Acknowledged,
+    Close,
+    Command,
+    Delete,
+    Error,
+    Evaluate,
+    Event,
+    Fork,
+    Goodbye,
+    Hello,
+    Open,
+    Pause,
+    Quit,
+    Ready,
+    Resume,
+    Sample,
+    Save,
+    SetKnob,
+    Start,
+    Step,
+    Stop,
+)
+from core.engine.saving import Environment
+from core.engine.workspace import Workspace
+from core.store.errors import StoreError, one_line
+from core.tasks.base import TaskError
+
+IDLE = 0.25  # seconds between two looks around when no run is active
+SAVE_ALL_WITHIN = 5.0  # seconds in which every run must reach a step's end when the engine ends
+
+Job = Generator[None, None, Event]
+"""Work for an answer that takes longer than a slice; yields where a run may have its turn."""
+
+
+@dataclass
+class Asked:
+    """A job under way and the time it has had."""
+
+    id: int
+    job: Job
+    used: float
+
+
+class Server:
+    """One client, one device, at most one session."""
+
+    def __init__(self, inbox: Inbox, outbox: Outbox) -> None:
+        self.inbox = inbox
+        self.outbox = outbox
+        self.workspace: Workspace | None = None
+        self.jobs: list[Asked] = []
+        self.ending = False
+        self._device: torch.device | None = None
+        self._environment: Environment | None = None
+        self._handlers: dict[type[Command], Callable[[Any], Event | None]] = {
+            Hello: self._hello, Open: self._open, Close: self._close, Quit: self._quit,
+            Sample: lambda command: sample(self._session(), command),
+            Evaluate: self._evaluate,
+            Start: lambda command: self._session().start(command),
+            Resume: lambda command: self._session().resume(command),
+            Pause: lambda command: self._session().pause(command),
+            Step: lambda command: self._session().step(command),
+            Stop: lambda command: self._session().stop(command),
+            SetKnob: lambda command: self._session().set_knob(command),
+            Fork: lambda command: self._session().fork(command),
+            Save: lambda command: self._session().save(command),
+            Delete: lambda command: self._session().delete(command),
+        }  # fmt: skip
+
+    def run(self) -> None:
+        """Until the client says quit, or goes away."""
+        while not self.ending:
+            item = self.inbox.take(0.0 if self._busy else IDLE)
+            while item is not None and not self.ending:
+                self.handle(item)
+                item = self.inbox.take(0.0)
+            if not self.ending:
+                self._work()
+            if self.outbox.broken:
+                self.handle(ClientGone("nobody reads the events"))
+
+    def handle(self, item: Incoming) -> None:
+        """One command; whatever is wrong with it becomes an answer."""
+        if isinstance(item, ClientGone):
+            print(f"ending: {item.reason}", file=sys.stderr, flush=True)
+            self._let_go(item.reason)
+            self.ending = True
+            return
+        if isinstance(item, Malformed):
+            self.outbox.put(Error(id=item.id, message=item.message))
+            return
+        try:
+            if self._device is None and not isinstance(item, Hello | Quit):
+                raise RefusedError("the first command must be hello")
+            answer = self._handlers[type(item)](item)
+        except (RefusedError, knobs.ConfigError, TaskError, StoreError, devices.DeviceError) as error:
+            answer = Error(id=item.id, message=str(error))
+        except Exception as error:
+            traceback.print_exc()
+            what = f"{type(error).__name__}: {one_line(error)}"
+            answer = Error(id=item.id, message=f"{type(item).__name__.lower()} failed: {what}")
+        if answer is not None:
+            self.outbox.put(answer)
+        if isinstance(item, Open) and self.workspace is not None and not isinstance(answer, Error):
+            for state in self.workspace.run_states():
+                self.outbox.put(state)
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self.jobs or self._active())
+
+    def _active(self) -> list[RunDriver]:
+        return [each for each in self.workspace.drivers.values() if each.active] if self.workspace else []
+
+    def _work(self) -> None:
+        """A slice for whoever has had the least time."""
+        workspace = self.workspace
+        if workspace is None:
+            return
+        workspace.recorder.flush_if_due()
+        turns: list[RunDriver | Asked] = [*self._active(), *self.jobs]
+        if not turns:
+            return
+        turn = min(turns, key=lambda each: each.used)
+        began = time.perf_counter()
+        if isinstance(turn, Asked):
+            self._go_on_with(turn)
+        else:
+            turn.slice()
+            if turn.strip_due():
+                self._show_strip(workspace, turn)
+            workspace.settle(turn)
+        turn.used += time.perf_counter() - began
+
+    def _go_on_with(self, asked: Asked) -> None:
+        try:
+            next(asked.job)
+            return
+        except StopIteration as end:
+            answer = cast(Event, end.value)
+        except (RefusedError, knobs.ConfigError, TaskError, StoreError) as error:
+            answer = Error(id=asked.id, message=str(error))
+        except Exception as error:
+            traceback.print_exc()
+            answer = Error(id=asked.id, message=f"the evaluation failed: {type(error).__name__}: {one_line(error)}")
+        self.jobs.remove(asked)
+        self.outbox.put(answer)
+
+    def _show_strip(self, workspace: Workspace, driver: RunDriver) -> None:
+        try:
+            shown = strip(workspace, driver)
+        except Exception as error:
+            # Samples are for looking: their failure must be seen and must not end the run.
+            traceback.print_exc()
+            driver.tell("samples", f"no samples: {type(error).__name__}: {one_line(error)}")
+            return
+        if shown is not None:
+            self.outbox.put(shown)
+
+    # --- commands of the connection ---
+
+    def _hello(self, command: Hello) -> Event:
+        if command.protocol != PROTOCOL_VERSION:
+            raise RefusedError(f"this engine speaks protocol {PROTOCOL_VERSION}, the client {command.protocol}")
+        if self.workspace is not None:
+            raise RefusedError("hello comes before a session is opened")
+        choice = devices.choose_device(command.device, command.threads)
+        self._device = choice.device
+        self._environment = Environment(torch.__version__, str(choice.device), choice.threads)
+        return Ready(
+            id=command.id, protocol=PROTOCOL_VERSION, device=str(choice.device), device_line=choice.line,
+            threads=choice.threads, torch=torch.__version__,
+        )  # fmt: skip
+
+    def _open(self, command: Open) -> Event:
+        assert self._device is not None and self._environment is not None
+        self._let_go("another session was opened")
+        workspace = Workspace.open(
+            Path(command.folder), command.task, command.seed, command.backbone, self._device, self._environment,
+            self.outbox.put,
+        )  # fmt: skip
+        self.workspace = workspace
+        log_to(workspace.session.folder / "engine.log")
+        return workspace.opened(command.id)
+
+    def _close(self, command: Close) -> Event:
+        self._session()
+        self._let_go("the session was closed")
+        return Acknowledged(id=command.id)
+
+    def _quit(self, command: Quit) -> Event:
+        self._let_go("saved on quit")
+        self.ending = True
+        return Goodbye(id=command.id)
+
+    def _evaluate(self, command: Evaluate) -> None:
+        least = min((each.used for each in self._active()), default=0.0)
+        self.jobs.append(Asked(command.id, evaluate(self._session(), command), least))
+
+    def _session(self) -> Workspace:
+        if self.workspace is None:
+            raise RefusedError("no session is open")
+        return self.workspace
+
+    def _let_go(self, why: str) -> None:
+        """Save every run and close the session, if one is open."""
+        workspace, self.workspace = self.workspace, None
+        for asked in self.jobs:
+            self.outbox.put(Error(id=asked.id, message=f"the evaluation was given up: {why}"))
+        self.jobs.clear()
+        if workspace is None:
+            return
+        workspace.save_all(time.monotonic() + SAVE_ALL_WITHIN, why)
+        try:
+            workspace.close()
+        except StoreError as error:
+            print(f"closing: {error}", file=sys.stderr, flush=True)
+
+
+def log_to(path: Path, limit: int = 1 << 20) -> None:
+    """Send what is written to stdout and stderr, by Python or by a library, to ``path``, which starts anew at 1 MiB."""
+    try:
+        mode = os.O_TRUNC if path.exists() and path.stat().st_size > limit else os.O_APPEND
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | mode, 0o644)
+    except OSError as error:
+        print(f"no log in {path}: {error}", file=sys.stderr, flush=True)
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for descriptor in (1, 2):
+        os.dup2(log, descriptor)
+    os.close(log)
+
+
+def serve(commands: int, events: int) -> None:
+    """Serve the client behind two file descriptors until it quits or goes away."""
+    inbox, outbox = Inbox(commands), Outbox(events)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda which, _: inbox.put(ClientGone(f"signal {signal.Signals(which).name}")))
+    inbox.start()
+    outbox.start()
+    Server(inbox, outbox).run()
+    outbox.flush(2.0)
