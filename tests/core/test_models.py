@@ -62,6 +62,26 @@ def test_a_position_sees_all_that_came_before(model):
         assert not torch.equal(model(changed)[:, -1], model(tokens)[:, -1])
 
 
+@pytest.mark.parametrize("lengths", [[1], [4], [1, 1], [3, 3], [4, 1, 3], [2, 5, 5, 1, 3]])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_packed_rows_are_read_as_torchs_own_lstm_reads_each(lengths, layers):
+    """States and the gradients of every weight."""
+    model = tiny_lstm(5, layers=layers)
+    longest = max(lengths)
+    tokens = torch.randint(1, VOCABULARY, (len(lengths), longest), generator=torch.Generator().manual_seed(2))
+    pull = torch.randn(len(lengths), longest, model.width, generator=torch.Generator().manual_seed(3)).double()
+    hidden = model.hidden(tokens, torch.tensor(lengths))
+    ours, theirs = [], []
+    for row, length in enumerate(lengths):
+        alone = model.lstm(model.embedding(tokens[row : row + 1, :length]))[0][0]
+        torch.testing.assert_close(hidden[row, :length], alone)
+        ours.append((hidden[row, :length] * pull[row, :length]).sum())
+        theirs.append((alone * pull[row, :length]).sum())
+    found, expected = gradients(sum(ours), model), gradients(sum(theirs), model)
+    torch.testing.assert_close(found, expected)
+    assert expected.abs().max() > 0.1
+
+
 def test_reading_step_by_step_gives_the_states_of_reading_at_once(model):
     tokens = torch.tensor([[BOS, A, BOS, B, C, A], [BOS, C, BOS, A, A, B]])
     whole = model.hidden(tokens, torch.tensor([6, 6]))
