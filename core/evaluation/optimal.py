@@ -1,7 +1,10 @@
 """The best that is possible: for a reward r, a reference and a price β, the policy π* ∝ π_ref·exp(r/β).
 
-Its value J*(β) = β·log E_ref[exp(r/β)] and its place on the plane of reward against KL are estimated from completions
-of the reference alone, by self-normalised importance weights. The effective sample size says how far to trust them.
+Its value J*(β) = β·log E_ref[exp(r/β)] and its place on the plane of reward against KL are estimated by self-normalised
+importance sampling. The reference alone hardly ever writes what π* writes most: of 4,096 completions a prompt the worst
+prompt of ``words`` had an effective sample size of 5 at β 0.2. So where a policy is at hand its completions are added,
+each weighted by π_ref over the mixture of both (the balance heuristic, Veach and Guibas 1995): the estimate stays
+consistent, and the effective sample size grows to hundreds. That size says how far to trust the rest.
 """
 
 import math
@@ -11,16 +14,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from core.evaluation.probe import sequence_kl
+from core.evaluation.probe import completions_only, sequence_kl
+from core.logprobs import masked_sum, token_logprobs
 from core.models.language_model import LanguageModel
 from core.randomness import generator_for
 from core.rewards.sources import RewardSource
-from core.sampling import generate
+from core.sampling import Completions, completion_logits, generate
 from core.tasks.base import Task
 
 LEAST_EFFECTIVE = 30.0  # below this effective sample size no optimality is given
 REFERENCE_PER_PROMPT = 4096
-POLICY_COMPLETIONS = 20_480
+POLICY_PER_PROMPT = 1024
 CHUNK = 512
 
 
@@ -49,29 +53,54 @@ class Optimality:
     best: OptimalPoint
 
 
-def reference_rewards(
+@dataclass(frozen=True)
+class ReferenceSample:
+    """Completions of the probe prompts by the reference; P prompts, n completions of each."""
+
+    completions: tuple[Completions, ...]  # one batch of n rows per prompt
+    rewards: Tensor  # [P, n]
+    logprobs: Tensor  # of each completion under the reference, [P, n]
+
+
+def sequence_logprobs(model: LanguageModel, batch: Completions) -> Generator[None, None, Tensor]:
+    """log p(completion | prompt) at temperature 1, [B]; yields between chunks."""
+    parts = []
+    for rows in torch.arange(len(batch), device=batch.tokens.device).split(CHUNK):
+        part = batch.rows(rows)
+        with torch.no_grad():
+            parts.append(masked_sum(token_logprobs(completion_logits(model, part), part.tokens), part.mask, 1))
+        yield
+    return torch.cat(parts)
+
+
+def reference_sample(
     reference: LanguageModel, task: Task, reward: RewardSource, per_prompt: int = REFERENCE_PER_PROMPT, seed: int = 0
-) -> Generator[None, None, Tensor]:
-    """Rewards of fresh reference completions of the probe prompts, [prompts, ≥ per_prompt]; yields between batches."""
-    rewards = []
-    prompts = task.probe_prompts
-    for number, prompt in enumerate(prompts):
-        dice = generator_for(seed, "reference rewards", number)
-        parts = []
-        for _ in range(math.ceil(per_prompt / CHUNK)):
-            encoded = [task.encode_prompt(prompt)] * CHUNK
-            parts.append(reward(generate(reference, encoded, task.max_new_tokens, generator=dice)))
-            yield
-        rewards.append(torch.cat(parts))
-    return torch.stack(rewards)
+) -> Generator[None, None, ReferenceSample]:
+    """Fresh completions of each probe prompt with their rewards; yields between batches."""
+    batches, rewards, logprobs = [], [], []
+    for number, prompt in enumerate(task.probe_prompts):
+        dice = generator_for(seed, "reference sample", number)
+        encoded = [task.encode_prompt(prompt)] * per_prompt
+        rollout = generate(reference, encoded, task.max_new_tokens, generator=dice)
+        batches.append(completions_only(rollout))
+        rewards.append(reward(rollout))
+        logprobs.append(masked_sum(rollout.logprobs, rollout.mask, 1))
+        yield
+    return ReferenceSample(tuple(batches), torch.stack(rewards), torch.stack(logprobs))
 
 
-def optimal_point(rewards: Tensor, beta: float) -> OptimalPoint:
-    """The best policy at β from the reference's rewards [prompts, n]. Raises ValueError unless β > 0."""
+def optimal_point(rewards: Tensor, beta: float, log_weights: Tensor | None = None) -> OptimalPoint:
+    """The best policy at β from rewards [P, n] of completions of P prompts.
+
+    ``log_weights`` [P, n] are log π_ref − log q for completions that were drawn from q; none where q is the reference.
+    Raises ValueError unless β > 0.
+    """
     if not beta > 0:
         raise ValueError(f"β must be positive for an optimal policy to exist, not {beta:g}")
     rewards = rewards.double()
     scaled = rewards / beta
+    if log_weights is not None:
+        scaled = scaled + log_weights.double()
     log_partition = scaled.logsumexp(1) - math.log(rewards.shape[1])
     weights = torch.softmax(scaled, 1)
     reward = (weights * rewards).sum(1)
@@ -86,27 +115,33 @@ def optimal_point(rewards: Tensor, beta: float) -> OptimalPoint:
 
 def optimality(
     policy: LanguageModel, reference: LanguageModel, task: Task, reward: RewardSource, beta: float,
-    rewards: Tensor, completions: int = POLICY_COMPLETIONS, seed: int = 1,
+    sample: ReferenceSample, per_prompt: int = POLICY_PER_PROMPT, seed: int = 1,
 ) -> Generator[None, None, Optimality]:  # fmt: skip
     """Measure J on fresh completions at temperature 1 and hold it against J*; yields between batches.
 
-    ``rewards`` are those of :func:`reference_rewards` for the same reference and reward source.
+    ``sample`` is that of :func:`reference_sample` for the same reference and reward source.
     """
-    prompts = task.probe_prompts
-    scores, kls = [], []
-    for number in range(math.ceil(completions / CHUNK)):
-        rows = [(number * CHUNK + row) % len(prompts) for row in range(CHUNK)]
-        encoded = [task.encode_prompt(prompts[row]) for row in rows]
+    reached, kls, all_rewards, log_weights = [], [], [], []
+    for number, prompt in enumerate(task.probe_prompts):
         dice = generator_for(seed, "optimality", number)
+        encoded = [task.encode_prompt(prompt)] * per_prompt
         rollout = generate(policy, encoded, task.max_new_tokens, generator=dice, keep=True)
-        scores.append(reward(rollout))
+        reached.append(reward(rollout))
         kls.append(sequence_kl(rollout, reference))
         yield
-    reached, kl = torch.cat(scores), torch.cat(kls)
-    values = reached - beta * kl
+        by_reference = yield from sequence_logprobs(reference, rollout)
+        elsewhere = yield from sequence_logprobs(policy, sample.completions[number])
+        under_policy = torch.cat([elsewhere, masked_sum(rollout.logprobs, rollout.mask, 1)]).double()
+        under_reference = torch.cat([sample.logprobs[number], by_reference]).double()
+        share = per_prompt / len(under_policy)
+        mixture = torch.logaddexp(under_reference + math.log(1 - share), under_policy + math.log(share))
+        log_weights.append(under_reference - mixture)
+        all_rewards.append(torch.cat([sample.rewards[number], reached[-1]]))
+    scores, kl = torch.cat(reached), torch.cat(kls)
+    values = scores - beta * kl
     objective, error = values.mean().item(), (values.std() / math.sqrt(len(values))).item()
-    best = optimal_point(rewards, beta)
-    reference_reward = rewards.mean().item()
+    best = optimal_point(torch.stack(all_rewards), beta, torch.stack(log_weights))
+    reference_reward = sample.rewards.mean().item()
     distance = best.objective - reference_reward
     trusted = best.effective_sample_size >= LEAST_EFFECTIVE and distance > 0
     return Optimality(
@@ -114,7 +149,7 @@ def optimality(
         standard_error=error / distance if trusted else 0.0,
         objective=objective,
         objective_error=error,
-        reward=reached.mean().item(),
+        reward=scores.mean().item(),
         kl=kl.mean().item(),
         reference_reward=reference_reward,
         best=best,
