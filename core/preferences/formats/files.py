@@ -250,7 +250,7 @@ def _check_kind(kind: str, fields: dict[str, Any]) -> None:
     except LineError:
         return  # example_of says what this kind lacks
     if found != kind:
-        raise LineError(f"a {found} row in a file that began with {kind} rows")
+        raise LineError(f"{found} row in a file that began with {kind} rows")
 
 
 def _check_id(fields: dict[str, Any], ids: dict[str, int], number: int) -> None:

@@ -95,13 +95,17 @@ def read_lines(file: Path, problems: Problems, limits: Limits = DEFAULT_LIMITS) 
         raise problems.refuse(0, (error.strerror or str(error)).lower()) from None
     except ValueError:
         raise problems.refuse(0, "no file can have this name") from None
-    with os.fdopen(descriptor, "rb") as stream:
+    # closefd=False: a folder would be refused before the stream could own the descriptor.
+    try:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode):
-            raise problems.refuse(0, "this is not a file" if not stat.S_ISDIR(about.st_mode) else "this is a folder")
+            raise problems.refuse(0, "this is a folder" if stat.S_ISDIR(about.st_mode) else "this is not a file")
         if about.st_size > limits.file_bytes:
             raise problems.refuse(0, f"the file has {_size(about.st_size)}, more than {_size(limits.file_bytes)}")
-        yield from _decoded_lines(stream, problems, limits)
+        with os.fdopen(descriptor, "rb", closefd=False) as stream:
+            yield from _decoded_lines(stream, problems, limits)
+    finally:
+        os.close(descriptor)
 
 
 def _decoded_lines(stream: BinaryIO, problems: Problems, limits: Limits) -> Iterator[tuple[int, str]]:

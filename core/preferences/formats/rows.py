@@ -18,9 +18,9 @@ import math
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
-from core.config import nearest
 from core.preferences.formats.reading import LineError
 from core.preferences.labels import Answer, has_half_surrogate
 from core.preferences.pair import UnpairedExample
@@ -76,29 +76,43 @@ KINDS: dict[str, tuple[str, ...]] = {
     "text": ("text",),
     "prompt": ("prompt",),
 }
-"""Fields that tell a kind, the most telling kind first."""
+"""The fields that each kind of row needs."""
+
+# What tells the kinds apart: any of these fields, the first kind that has one. So a row without 'rejected' is a
+# preference that lacks it, not a prompt with something to ignore.
+_TELLING: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("preference", ("chosen", "rejected")),
+    ("unpaired", ("label",)),
+    ("prompt-completion", ("completion",)),
+    ("text", ("text",)),
+    ("prompt", ("prompt",)),
+)
 
 
 def kind_of(fields: Mapping[str, Any]) -> str:
-    """The kind of a row by its fields. Raises LineError that says what is missing."""
-    for kind, needed in KINDS.items():
-        if all(name in fields for name in needed):
-            return kind
-    known = sorted({name for needed in KINDS.values() for name in needed})
-    for kind, needed in KINDS.items():
-        lacking = [name for name in needed if name not in fields]
-        if len(lacking) < len(needed):
-            hint = next((near for name in fields if name not in known and (near := nearest(name, lacking))), "")
-            raise LineError(f"a {kind} row lacks {_list(lacking)}{hint}")
-    given = _list(list(fields)[:5]) if fields else "none"
-    raise LineError(f"none of the known fields ({', '.join(known)}) is there; found {given}"[:300])
+    """The kind of a row by its fields. Raises LineError when it has none that is known, or not all of its kind."""
+    if all(name in fields for name in KINDS["judged pair"]):
+        return "judged pair"
+    kind = next((kind for kind, names in _TELLING if any(name in fields for name in names)), None)
+    if kind is None:
+        known = sorted({name for needed in KINDS.values() for name in needed})
+        given = _list(list(fields)[:5]) if fields else "none"
+        raise LineError(f"none of the known fields ({', '.join(known)}) is there; found {given}"[:300])
+    _require(kind, fields)
+    return kind
+
+
+def _require(kind: str, fields: Mapping[str, Any]) -> None:
+    lacking = [name for name in KINDS[kind] if name not in fields]
+    if lacking:
+        others = [str(name) for name in fields if name not in KINDS[kind]]
+        hint = next((f" (is it '{near[0]}'?)" for name in lacking if (near := get_close_matches(name, others, 1))), "")
+        raise LineError(f"the {kind} row lacks {_list(lacking)}{hint}"[:300])
 
 
 def example_of(kind: str, fields: Mapping[str, Any]) -> Example:
     """The example in a row of this kind. Raises LineError with one line that names the field."""
-    lacking = [name for name in KINDS[kind] if name not in fields]
-    if lacking:
-        raise LineError(f"a {kind} row lacks {_list(lacking)}")
+    _require(kind, fields)
     if kind == "preference":
         return _preference(fields)
     if kind == "unpaired":
