@@ -40,9 +40,8 @@ class PlaygroundApp(App[None]):
     TITLE = "rlhf-tui"
     ENABLE_COMMAND_PALETTE = True
     COMMANDS: ClassVar[set[Any]] = {ActionsProvider}
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]]] = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,ctrl+q,ctrl+c", "quit", "Quit", id="app.quit", tooltip="Save everything and leave"),
+        Binding("q,ctrl+q,ctrl+c", "quit", "Quit", key_display="q", id="app.quit", tooltip="Save everything and leave"),
         Binding("question_mark,f1", "help", "Help", key_display="?", id="app.help",
                 tooltip="What the focused pane means, and its keys"),
         Binding("colon,ctrl+p", "command_palette", "Commands", key_display=":", id="app.palette",
@@ -235,7 +234,7 @@ class PlaygroundApp(App[None]):
             self.push_screen(HelpScreen(topic_of(self.screen), key_lines(self.screen)))
 
     def action_command_palette(self) -> None:
-        if not CommandPalette.is_open(self):
+        if not isinstance(self.screen, CommandPalette):
             self.push_screen(CommandPalette(id="--command-palette"))
 
     # --- leaving -----------------------------------------------------------------------------------------------
@@ -264,8 +263,12 @@ class PlaygroundApp(App[None]):
         if lost:
             from rlhf_tui.screens.quit import QuitScreen
 
-            self.push_screen(QuitScreen(lost), lambda leave: void(leave and self.leave()))
+            self.push_screen(QuitScreen(lost), self._answered)
         else:
+            self.leave()
+
+    def _answered(self, leave: bool | None) -> None:
+        if leave:
             self.leave()
 
     def leave(self, return_code: int = 0) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from core.methods.base import Chart as ChartDefinition
+from rlhf_tui.plotting import ChartData, Line, Mark
 from rlhf_tui.series import AXES, Axis
 from rlhf_tui.state import Run
-from rlhf_tui.widgets.chart import ChartData, Line, Mark
 
 SMOOTHING = (0.0, 0.6, 0.9, 0.97)  # factors of the exponential average that a key walks through
 MAX_LINES = 6
@@ -26,9 +26,6 @@ class ChartOptions:
     def next_smoothing(self) -> "ChartOptions":
         at = SMOOTHING.index(self.smoothing) if self.smoothing in SMOOTHING else -1
         return replace(self, smoothing=SMOOTHING[(at + 1) % len(SMOOTHING)])
-
-    def toggle_log(self, titles: Iterable[str]) -> "ChartOptions":
-        return replace(self, log=self.log ^ frozenset(titles))
 
 
 def chart_data(definition: ChartDefinition, run: Run | None, pinned: Iterable[Run], options: ChartOptions) -> ChartData:

@@ -96,6 +96,8 @@ def next_step(state: AppState, method: Method, draft: dict[str, Any], run: Run |
 
 def _what_comes_after(state: AppState, method: Method) -> str:
     """The first method never tried yet, those that continue this one before the others."""
-    untried = [other for other in METHODS.values() if other.starts_from is not None and state.newest(other.name) is None]
+    untried = [
+        other for other in METHODS.values() if other.starts_from is not None and state.newest(other.name) is None
+    ]
     untried.sort(key=lambda other: other.starts_from != method.name)
     return f"Press {key_of(untried[0].name)} for {untried[0].title} · " if untried else ""

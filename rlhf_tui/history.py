@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from core.store import Session
 
 _LOG_LINES = 500
+_ONLY_LOGGED = ("info", "note", "resume", "storage", "device")  # kinds of events that charts do not mark
 _SAMPLE_FIELDS = {field.name for field in dataclasses.fields(SampleText)}
 
 
@@ -26,10 +27,11 @@ def load_history(session: "Session", state: AppState) -> None:
             record.id, record.method, record.title, "interrupted" if interrupted else record.state,
             record.step, record.steps, record.completions, record.seconds,
             parent=record.parent, parent_step=record.parent_step, message=record.message,
-            seed=record.seed, inputs=dict(record.inputs), config=dict(record.config), pinned=record.pinned, loaded=False,
+            seed=record.seed, inputs=dict(record.inputs), config=dict(record.config), pinned=record.pinned,
+            loaded=False,
         )  # fmt: skip
     for event in session.events.read(last=_LOG_LINES):
-        kind = event.kind if event.kind in ("knob", "alert", "error") else "info"
+        kind = "knob" if event.kind == "knob" else "info" if event.kind in _ONLY_LOGGED else "alert"
         state.log.append(LogEntry(event.time, kind, event.message, event.run))
         state.logged += 1
 
@@ -41,9 +43,9 @@ def load_run(session: "Session", run: Run) -> None:
     run.loaded = True
     run.series = read_series(session, run.run)
     run.happenings = [
-        Happening(event.step, "knob" if event.kind == "knob" else "alert", event.message)
+        Happening(event.data.get("first_step", event.step), "knob" if event.kind == "knob" else "alert", event.message)
         for event in session.events.read(run.run)
-        if event.step is not None and event.kind in ("knob", "alert")
+        if event.step is not None and event.kind not in _ONLY_LOGGED
     ]
     newest = session.samples.read(run.run, last=1)
     run.samples = as_samples(run.run, newest[0].step, newest[0].data) if newest else None
@@ -76,8 +78,8 @@ def as_samples(run: int, step: int, data: Any) -> Samples | None:
 
 
 def _texts(data: Any) -> list[SampleText]:
-    texts = []
-    for each in data if isinstance(data, list) else []:
-        if isinstance(each, dict) and {"prompt", "text", "ended"} <= each.keys():
-            texts.append(SampleText(**{name: value for name, value in each.items() if name in _SAMPLE_FIELDS}))
-    return texts
+    return [
+        SampleText(**{name: value for name, value in each.items() if name in _SAMPLE_FIELDS})
+        for each in (data if isinstance(data, list) else [])
+        if isinstance(each, dict) and {"prompt", "text", "ended"} <= each.keys()
+    ]

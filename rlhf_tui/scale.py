@@ -43,10 +43,8 @@ def value_range(arrays: Iterable[Array], log: bool = False) -> tuple[float, floa
     if log:
         return low / 1.1, max(high, low * 1.2) * 1.1
     span = high - low
-    if span <= 1e-9 * max(abs(low), abs(high)):
-        air = 0.1 * max(abs(high), 0.01)
-    else:
-        air = 0.04 * span
+    flat = span <= 1e-9 * max(abs(low), abs(high))
+    air = 0.1 * max(abs(high), 0.01) if flat else 0.04 * span
     return low - air, high + air
 
 

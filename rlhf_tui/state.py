@@ -33,6 +33,8 @@ ACTIVE = ("waiting", "running", "pausing")
 RESUMABLE = ("paused", "interrupted")
 FINISHED = ("done", "stopped", "failed")
 
+_RATE_STEPS = 10
+
 EngineState = Literal["starting", "ready", "closing", "dead"]
 
 
@@ -95,7 +97,8 @@ class Run:
     @property
     def name(self) -> str:
         """What to call it: its title, else method and number."""
-        return self.title or f"{method_title(self.method)} #{self.run}"
+        title = method_title(self.method)
+        return self.title if self.title not in ("", title) else f"{title} #{self.run}"
 
     def place(self, step: int, axis: Axis) -> float:
         """Where ``step`` lies on an x axis."""
@@ -208,8 +211,9 @@ class AppState:
         if run is None:
             run = self.runs[event.run] = Run(event.run, event.method, event.title)
         before = run.state if run.step or run.state != "waiting" else ""
-        for name in ("title", "state", "step", "steps", "completions", "seconds", "rate", "parent", "parent_step"):
+        for name in ("title", "state", "step", "steps", "completions", "seconds", "parent", "parent_step"):
             setattr(run, name, getattr(event, name))
+        run.rate = event.rate or (run.rate if run.active else 0.0)
         run.message = event.message
         if len(run.series) and run.series.steps.values[-1] > event.step:
             run.series.truncate(after_step=event.step)  # gone back to a resume point
@@ -224,6 +228,15 @@ class AppState:
             return
         run.series.append(event.step, event.completions, event.seconds, event.values)
         run.step, run.completions, run.seconds = event.step, event.completions, event.seconds
+        run.rate = self._rate(run)
+
+    def _rate(self, run: Run) -> float:
+        """Steps a second over the last few; runs that train at once share the time."""
+        steps, seconds = run.series.steps.values[-_RATE_STEPS:], run.series.seconds.values[-_RATE_STEPS:]
+        if len(steps) < 2 or seconds[-1] <= seconds[0]:
+            return run.rate
+        active = max(1, sum(each.active for each in self.runs.values()))
+        return float((steps[-1] - steps[0]) / (seconds[-1] - seconds[0])) / active
 
     def _knob(self, event: KnobChanged) -> None:
         text = f"{event.name} {_value(event.old)} → {_value(event.value)}"
@@ -234,7 +247,8 @@ class AppState:
 
     def _alert(self, event: Alert) -> None:
         if event.kind == "storage":
-            self.storage_trouble = event.message
+            failed = event.message.startswith("not saved")
+            self.storage_trouble = event.message if failed else ""
         run = self.runs.get(event.run) if event.run is not None else None
         if run is not None and event.step is not None:
             run.happenings.append(Happening(event.step, "alert", event.message))

@@ -21,8 +21,8 @@ class PlaygroundScreen(Screen[None]):
     """A screen of the table. Override :meth:`compose_body` and whichever hooks the screen needs."""
 
     entry_name: ClassVar[str] = ""  # its name in the table of screens
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-tiny"), (16, "-short"), (32, "-tall")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012 - as Textual types it
+    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (16, "-short"), (32, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("[", "app.switch_screen_by(-1)", "Previous screen", show=False, id="screen.previous"),
         Binding("]", "app.switch_screen_by(1)", "Next screen", show=False, id="screen.next"),

@@ -26,7 +26,7 @@ def topic_of(screen: Screen[Any]) -> HelpTopic:
         topic = getattr(node, "help_topic", None)
         found = topic() if topic is not None else None
         if found is not None:
-            return found  # type: ignore[no-any-return]
+            return found
         node = node.parent
     found = screen.help_topic() if isinstance(screen, PlaygroundScreen) else None
     return found or GENERAL

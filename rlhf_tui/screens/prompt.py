@@ -20,7 +20,13 @@ class PromptScreen(ModalScreen[str | None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Cancel", id="prompt.cancel")]
 
     def __init__(
-        self, title: str, about: str, *, value: str = "", placeholder: str = "", check: Callable[[str], str] | None = None
+        self,
+        title: str,
+        about: str,
+        *,
+        value: str = "",
+        placeholder: str = "",
+        check: Callable[[str], str] | None = None,
     ) -> None:
         super().__init__()
         self._title, self._about, self._value, self._placeholder = title, about, value, placeholder

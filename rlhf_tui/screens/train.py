@@ -18,13 +18,14 @@ from core.methods.table import METHODS
 from rlhf_tui.chart_feed import SMOOTHING, ChartOptions, chart_data
 from rlhf_tui.flow import key_of, next_step
 from rlhf_tui.history import adopt, load_run
+from rlhf_tui.plotting import ChartData
 from rlhf_tui.safe_text import safe_text
 from rlhf_tui.screens.base import PlaygroundScreen
 from rlhf_tui.screens.topics import HelpTopic
 from rlhf_tui.screens.train_actions import TrainActions
 from rlhf_tui.series import AXES
 from rlhf_tui.state import Run
-from rlhf_tui.widgets.chart import Chart, ChartData
+from rlhf_tui.widgets.chart import Chart
 from rlhf_tui.widgets.chart_deck import ChartDeck
 from rlhf_tui.widgets.knob_form import KnobForm
 from rlhf_tui.widgets.pane_tabs import PaneTabs
@@ -42,9 +43,11 @@ class TrainScreen(TrainActions, PlaygroundScreen):
     CSS_PATH = "train.tcss"
     AUTO_FOCUS = "#pipeline"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(str(digit), f"choose({digit})", f"Method {digit}", show=False, id=f"train.method_{digit}")
-        for digit in range(1, 10)
-    ] + [
+        *(
+            Binding(str(digit), f"choose({digit})", method.title, show=False, id=f"train.method_{digit}",
+                    tooltip=f"Look at {method.title}")
+            for digit, method in zip(range(1, 10), METHODS.values(), strict=False)
+        ),
         Binding("comma", "walk(-1)", "Earlier run", key_display=",", show=False, id="train.previous_run",
                 tooltip="Show the run before this one"),
         Binding("full_stop", "walk(1)", "Later run", key_display=".", show=False, id="train.next_run",
@@ -55,7 +58,8 @@ class TrainScreen(TrainActions, PlaygroundScreen):
                 tooltip=f"Next smoothing: {', '.join(str(each) for each in SMOOTHING)}"),
         Binding("t", "next_axis", "X axis", show=False, id="train.axis",
                 tooltip="Draw over steps, completions or seconds"),
-        Binding("m", "maximize_pane", "Maximise", id="train.maximise", tooltip="The focused pane over the whole screen, and back"),
+        Binding("m", "maximize_pane", "Maximise", show=False, id="train.maximise",
+                tooltip="The focused pane over the whole screen, and back"),
         Binding("v", "next_pane", "Next pane", show=False, id="train.pane", tooltip="Go to the next pane"),
         Binding("k", "focus_pane('knobs')", "Knobs", show=False, id="train.knobs", tooltip="Go to the knobs"),
         Binding("g", "focus_pane('charts')", "Charts", show=False, id="train.charts", tooltip="Go to the charts"),
@@ -205,8 +209,8 @@ class TrainScreen(TrainActions, PlaygroundScreen):
         return [f"A value typed and not entered: {unsent}"] if unsent else []
 
     def help_topic(self) -> HelpTopic | None:
-        focused = self.focused
-        definition = next((each for each in self.method.charts if isinstance(focused, Chart) and each.title == focused.title), None)
+        title = self.focused.title if isinstance(self.focused, Chart) else None
+        definition = next((each for each in self.method.charts if each.title == title), None)
         if definition is None:
             return self.query_one(Pipeline).help_topic()
         return HelpTopic(
@@ -247,12 +251,12 @@ class TrainScreen(TrainActions, PlaygroundScreen):
         self.playground.toast(said)
 
     def action_toggle_log(self) -> None:
-        titles = [self.focused.title] if isinstance(self.focused, Chart) else [each.title for each in self.method.charts]
-        if len(titles) > 1:  # all alike
-            on = not set(titles) <= self.options.log
-            self.options = replace(self.options, log=self.options.log - set(titles) if on else self.options.log | set(titles))
-        options = self.options.toggle_log(titles)
-        self._draw_with(options, f"{', '.join(titles)}: {'log' if titles[0] in options.log else 'linear'} scale")
+        titles = [each.title for each in self.method.charts]
+        if isinstance(self.focused, Chart):
+            titles = [self.focused.title]
+        log = not set(titles) <= self.options.log
+        changed = self.options.log | set(titles) if log else self.options.log - set(titles)
+        self._draw_with(replace(self.options, log=changed), f"{', '.join(titles)}: {'log' if log else 'linear'} scale")
 
     def action_next_smoothing(self) -> None:
         options = self.options.next_smoothing()

@@ -11,6 +11,7 @@ from core.engine.protocol import Fork, Pause, Resume, RunState, Sample, Samples,
 from core.methods.base import Method
 from core.methods.table import METHODS
 from core.store import StoreError
+from rlhf_tui.chart_feed import ChartOptions
 from rlhf_tui.flow import StartPlan, changed, plan_race, plan_start
 from rlhf_tui.screens.prompt import PromptScreen
 from rlhf_tui.state import Run
@@ -31,12 +32,14 @@ class TrainActions(Screen[None]):
         Binding("space", "already_done", "", show=False, id="train.already_done"),
         Binding("s", "step", "Step", id="train.step", tooltip="Do one step of a paused run (or start paused)"),
         Binding("x", "stop", "Stop", id="train.stop", tooltip="End the run and keep what it learned"),
-        Binding("r", "again", "Again", id="train.again", tooltip="Reset: a new run with the same seed and the form's knobs"),
+        Binding("r", "again", "Again", id="train.again",
+                tooltip="Reset: a new run with the same seed and the form's knobs"),
         Binding("R", "again_anew", "New seed", show=False, id="train.again_anew",
                 tooltip="Reset: a new run with a new seed"),
         Binding("f", "fork", "Fork", id="train.fork",
                 tooltip="A new run from here (from the reading line, where there is one), with a knob changed"),
-        Binding("p", "pin", "Pin", id="train.pin", tooltip="Keep this run on the charts as an overlay, or take it away"),
+        Binding("p", "pin", "Pin", id="train.pin",
+                tooltip="Keep this run on the charts as an overlay, or take it away"),
         Binding("c", "race", "Race", id="train.race", tooltip="PPO and DPO at once from one reference, on one chart"),
         Binding("a", "sample", "Samples", show=False, id="train.sample", tooltip="Fresh samples now"),
         Binding("S", "save", "Save", show=False, id="train.save", tooltip="Keep this step under a name"),
@@ -48,6 +51,7 @@ class TrainActions(Screen[None]):
         method: Method
         shown: Run | None
         drafts: dict[str, dict[str, Any]]
+        options: ChartOptions
 
         @property
         def playground(self) -> PlaygroundApp: ...
@@ -144,7 +148,9 @@ class TrainActions(Screen[None]):
 
     def action_already_done(self) -> None:
         if self.shown is not None:
-            self.playground.toast(f"{self.shown.name} is {self.shown.state}: r runs it again, 1–9 choose another method")
+            self.playground.toast(
+                f"{self.shown.name} is {self.shown.state}: r runs it again, 1–9 choose another method"
+            )
 
     async def action_step(self) -> None:
         if self.shown is None:
@@ -196,8 +202,7 @@ class TrainActions(Screen[None]):
         if run is None:
             return
         reading = next((chart.reading for chart in self.query(Chart) if chart.reading is not None), None)
-        axis = next((chart.data.axis for chart in self.query(Chart)), "step")
-        step = run.step if reading is None else run.step_at(reading, axis)
+        step = run.step if reading is None else run.step_at(reading, self.options.axis)
         method = METHODS[run.method]
 
         def wrong(text: str) -> str:

@@ -30,9 +30,7 @@ class EngineBanner(Static):
         words = Content("")
         if state.engine == "dead":
             words = safe_text(f"✗ {state.engine_line[:1].upper()}{state.engine_line[1:]}. ", style="bold $text-error")
-            going_on = (
-                "start it again and go on from the last resume point" if app.interrupted else "start it again"
-            )
+            going_on = "start it again and go on from the last resume point" if app.interrupted else "start it again"
             words += Content.from_markup(
                 "Everything up to the last save is kept. Press [bold]e[/bold] to $what.", what=going_on
             )

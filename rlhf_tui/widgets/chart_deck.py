@@ -1,4 +1,4 @@
-"""The charts of a method side by side, and the one timer that draws them: one chart a tick, each at most twice a second.
+"""The charts of a method side by side, and the one timer that draws them: one a tick, each at most twice a second.
 
 Four charts in one tick would keep a key press waiting; one is drawn in a few milliseconds. What is off the screen, or
 has nothing new, is not drawn at all.
@@ -11,7 +11,8 @@ from typing import ClassVar
 from textual.containers import VerticalScroll
 from textual.widget import Widget
 
-from rlhf_tui.widgets.chart import Chart, ChartData
+from rlhf_tui.plotting import ChartData
+from rlhf_tui.widgets.chart import Chart
 
 TICK = 1 / 12  # seconds
 REDRAW_EVERY = 0.5  # seconds, of a chart that has only got new numbers

@@ -44,7 +44,8 @@ class KnobList(ScrollView, can_focus=True):
         Binding("down", "move(1)", "Knob below", show=False, id="knobs.down"),
         Binding("home", "move(-999)", "First knob", show=False, id="knobs.first"),
         Binding("end", "move(999)", "Last knob", show=False, id="knobs.last"),
-        Binding("enter", "edit", "Edit", show=False, id="knobs.edit", tooltip="Type a value; a choice goes to its next"),
+        Binding("enter", "edit", "Edit", show=False, id="knobs.edit",
+                tooltip="Type a value; a choice goes to its next"),
         Binding("plus,equals_sign", "nudge(1)", "More", key_display="+", show=False, id="knobs.more",
                 tooltip="A quarter more, or the next choice"),
         Binding("minus", "nudge(-1)", "Less", key_display="-", show=False, id="knobs.less",
@@ -140,7 +141,7 @@ class KnobForm(Vertical):
     """The list, and under it the knob at the cursor explained – or typed into."""
 
     DEFAULT_CSS = """
-    KnobForm { border: round $panel-lighten-2; border-subtitle-color: $text-muted; }
+    KnobForm { border: round $panel-lighten-2; border-title-color: $foreground; border-subtitle-color: $text-muted; }
     KnobForm:focus-within { border: round $accent; border-title-style: bold; }
     KnobForm #about { height: auto; min-height: 3; max-height: 6; padding: 0 1; color: $text-muted; }
     KnobForm #value { display: none; border: none; height: 1; padding: 0 1; background: $boost; }

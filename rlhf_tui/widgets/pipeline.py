@@ -73,7 +73,8 @@ class Pipeline(Widget, can_focus=True):
             item = Content.styled(f" {key_of(name)} ", "dim") + Content.styled(method.title, "bold")
             item += self._progress(run, detailed) + Content(" ")
             start = line.cell_length
-            line += item.stylize("reverse") if name == self.selected else item
+            # One style throughout: reversed colours of several kinds would be a patchwork.
+            line += Content.styled(item.plain, "bold reverse") if name == self.selected else item
             self._places.append((start, line.cell_length, name))
         return line
 

@@ -16,7 +16,9 @@ _LONGEST = 400  # characters of one entry
 class RunLog(RichLog):
     DEFAULT_CSS = """
     RunLog {
-        border: round $panel-lighten-2; padding: 0 1; background: transparent; scrollbar-size-vertical: 1;
+        border: round $panel-lighten-2; border-title-color: $foreground; padding: 0 1;
+        background: transparent; overflow-y: auto;
+        scrollbar-size-vertical: 1; scrollbar-background: $background;
         &:focus { border: round $accent; border-title-style: bold; background-tint: transparent; }
     }
     """

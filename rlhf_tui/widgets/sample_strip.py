@@ -1,18 +1,23 @@
 """Fresh samples: the same prompts and seeds each time, the reference's text beside the policy's, both with reward."""
 
+from rich.cells import cell_len
 from textual.content import Content
 from textual.widget import Widget
 
 from core.engine.protocol import Samples, SampleText
-from rlhf_tui.safe_text import safe_text
+from rlhf_tui.safe_text import safe_str, safe_text
 from rlhf_tui.screens.topics import HelpTopic
 
+_REWARD = 7  # cells
 CUT_OFF = "⋯"  # after a text that reached the length limit instead of ending
 
 
 class SampleStrip(Widget, can_focus=True):
     DEFAULT_CSS = """
-    SampleStrip { border: round $panel-lighten-2; border-subtitle-color: $text-muted; padding: 0 1; }
+    SampleStrip {
+        border: round $panel-lighten-2; border-title-color: $foreground; border-subtitle-color: $text-muted;
+        padding: 0 1;
+    }
     SampleStrip:focus { border: round $accent; border-title-style: bold; }
     """
 
@@ -38,14 +43,17 @@ class SampleStrip(Widget, can_focus=True):
     def _lines(self, samples: Samples) -> list[Content]:
         width = self.size.width
         prompts = min(max([6, *(len(each.prompt) for each in samples.samples)]), max(width // 5, 4), 24)
-        side = max((width - prompts - 4) // 2, 8)
+        longest = max((cell_len(safe_str(each.text, 60)) for each in [*samples.samples, *samples.reference]), default=0)
+        side = max(min((width - prompts - 4) // 2, max(longest, 12) + _REWARD + 2), 8)
         head = _column(Content.styled("prompt", "dim"), prompts) + Content("  ")
-        head += _column(Content.styled("reference", "dim"), side) + Content("  ") + Content.styled("policy", "dim")
-        lines = [head]
+        if samples.reference:
+            head += _column(Content.styled("reference", "dim"), side) + Content("  ")
+        lines = [head + Content.styled("policy", "dim")]
         for index, sample in enumerate(samples.samples):
             before = samples.reference[index] if index < len(samples.reference) else None
             line = _column(safe_text(sample.prompt, prompts, "$text-secondary"), prompts) + Content("  ")
-            line += _column(_text(before, side), side) + Content("  ")
+            if samples.reference:
+                line += _column(_text(before, side), side) + Content("  ")
             lines.append(line + _text(sample, side, before))
         return lines
 
@@ -83,5 +91,5 @@ def _text(sample: SampleText | None, width: int, before: SampleText | None = Non
             sign, style = ("▲", "$text-success") if gain > 0 else ("▼", "$text-error") if gain < 0 else ("=", "dim")
         reward = Content.styled(f"{sign}{sample.gold_reward:5.2f} ", style)
     room = max(width - reward.cell_length - (0 if sample.ended else 1), 1)
-    return reward + safe_text(sample.text, room) + Content("" if sample.ended else CUT_OFF)
-
+    text = safe_text(sample.text, room) if sample.text else Content.styled("(empty)", "dim")
+    return reward + text + Content("" if sample.ended else CUT_OFF)

@@ -132,7 +132,9 @@ class ScriptedEngine:
         if run.step % 20 == 0 and METHODS[run.method].trains == "policy":
             self.say(self.samples_of(run.run, run.step))
         if run.step == 60 and run.method == "ppo":
-            self.say(Alert(run=run.run, step=60, kind="kl_alarm", message="sequence KL 5.1 nats is above the alarm (5)"))
+            self.say(
+                Alert(run=run.run, step=60, kind="kl_alarm", message="sequence KL 5.1 nats is above the alarm (5)")
+            )
         if run.step >= run.steps:
             run.state = "done"
         if run.state != "running" or run.step % 5 == 0:
@@ -155,7 +157,9 @@ class ScriptedEngine:
             return
         match command:
             case Hello():
-                self.say(Ready(id=command.id, protocol=1, device="cpu", device_line="cpu, 1 thread", threads=1, torch="0"))
+                self.say(
+                    Ready(id=command.id, protocol=1, device="cpu", device_line="cpu, 1 thread", threads=1, torch="0")
+                )
             case Open():
                 self.say(
                     Opened(id=command.id, folder=command.folder, title="t", task="words", seed=42, parameters=237_000)
