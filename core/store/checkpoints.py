@@ -70,6 +70,7 @@ class CheckpointStore:
             "sha256": hashlib.sha256(data).hexdigest(), "score": real(score), "data": to_json(dict(values or {})),
             "created": time.time(),
         }  # fmt: skip
+        self._database.check_writable()
         folder = self._run_folder(run, create=True)
         with translated(folder):
             files.write_new(folder / row["file"], data)

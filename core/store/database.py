@@ -127,8 +127,6 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing, on disk when the outermost one ends. Raises StoreError, after which nothing was changed."""
-        if self.read_only:
-            raise SessionReadOnlyError(f"{self.path} was opened read-only")
         with self._lock:
             if self._inside:
                 try:
@@ -137,8 +135,8 @@ class Database:
                     self._doomed = True
                     raise
                 return
+            self.check_writable()
             with translated(self.path):
-                self._check_place()
                 self._connection.execute("BEGIN IMMEDIATE")
             self._inside, self._doomed = True, False
             try:
@@ -194,11 +192,13 @@ class Database:
             finally:
                 copy.unlink(missing_ok=True)
 
-    def _check_place(self) -> None:
-        """SQLite would go on writing into a deleted file without a word."""
+    def check_writable(self) -> None:
+        """Raises SessionReadOnlyError, or SessionMissingError once the file is gone: SQLite would write on, unseen."""
+        if self.read_only:
+            raise SessionReadOnlyError(f"{self.path} was opened read-only")
         try:
             inode = self.path.stat().st_ino
-        except FileNotFoundError:
+        except OSError:
             inode = None
         if inode != self._inode:
             raise SessionMissingError(f"{self.path} was deleted or replaced while it was open; nothing more is saved")
@@ -224,14 +224,13 @@ class Database:
                 f"{self.path} has format {version}, this program writes {schema.FORMAT_VERSION}: "
                 "open it once for writing, it is backed up and converted"
             )
+        missing = [each for each in range(version, schema.FORMAT_VERSION) if each not in migrations]
+        if missing:
+            raise SessionBrokenError(f"{self.path} has format {version}, which no version of this program wrote")
         backup = self.path.with_name(f"{self.path.stem}.format-{version}.backup.db")
         self.copy_to(backup)
         with self.transaction() as connection:
             for each in range(version, schema.FORMAT_VERSION):
-                if each not in migrations:
-                    raise SessionBrokenError(
-                        f"{self.path} has format {version}, which no version of this program wrote"
-                    )
                 migrations[each](connection)
             connection.execute(f"PRAGMA user_version = {schema.FORMAT_VERSION}")
         self.notes.append(f"converted from format {version} to {schema.FORMAT_VERSION}; the old file is {backup.name}")

@@ -112,6 +112,8 @@ def from_sqlite(error: sqlite3.Error, place: Path) -> StoreError:
         return SessionReadOnlyError(f"{place} cannot be written")
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT", "SQLITE_TOOBIG", "SQLITE_SCHEMA")):
         return SessionBrokenError(f"{place} is damaged: {text}")
+    if name == "SQLITE_CONSTRAINT_FOREIGNKEY":
+        return RunMissingError(f"{place} has no such run (any more)")
     if name.startswith("SQLITE_CANTOPEN"):
         if not place.exists():
             return SessionMissingError(f"{place} is not there (any more)")

@@ -51,12 +51,17 @@ def read_plain(path: Path, size: int) -> bytes | None:
         descriptor = os.open(path, flags)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
+    try:
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size != size:
             return None
-        data = file.read(size + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            data = file.read(size + 1)
         return data if len(data) == size else None
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def is_real_folder(path: Path) -> bool:

@@ -57,6 +57,8 @@ class MetricStore:
             return
         if any(later[0] <= earlier[0] for earlier, later in itertools.pairwise(rows)):
             raise ValueError("the steps of metric rows must rise")
+        if rows[0][0] < 0:
+            raise ValueError("a step is not negative")
         with self._database.transaction():
             first = whole(rows[0][0])
             if self.last_step(run) >= first:
@@ -65,15 +67,15 @@ class MetricStore:
             if waiting + len(rows) < CHUNK_STEPS:
                 self._insert_rows(run, rows)
                 return
-            table = _join([self._read_rows(run, None, 0), _table(rows)])
+            table = _join([self._read_rows(run, None, -1), _table(rows)])
             whole_chunks = len(table) - len(table) % CHUNK_STEPS
             for start in range(0, whole_chunks, CHUNK_STEPS):
                 self._insert_chunk(run, table.part(slice(start, start + CHUNK_STEPS)))
             self._rows.delete("run = ?", (run,))
             self._insert_table(run, table.part(slice(whole_chunks, None)))
 
-    def read(self, run: int, names: Iterable[str] | None = None, after_step: int = 0) -> MetricTable:
-        """The metrics after ``after_step`` (−1 includes step 0), all or those in ``names``."""
+    def read(self, run: int, names: Iterable[str] | None = None, after_step: int = -1) -> MetricTable:
+        """The metrics of the steps after ``after_step``, all or those in ``names``."""
         wanted = None if names is None else set(names)
         return _join([*self._read_chunks(run, wanted, after_step), self._read_rows(run, wanted, after_step)])
 

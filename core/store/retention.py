@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-SNAPSHOTS = 32
+SNAPSHOTS = 32  # of a run
 RESUME_POINTS = 2
 
 
@@ -44,17 +44,14 @@ def expendable(records: Sequence[CheckpointRecord]) -> list[CheckpointRecord]:
 
 
 def thinned(snapshots: Sequence[CheckpointRecord]) -> list[CheckpointRecord]:
-    """The first snapshot of each stretch of 2^k steps, k the smallest that leaves at most 32 stretches, and the last.
+    """At most 32 snapshots, the first and the newest among them, by step.
 
-    Stretches nest, so thinning after every save keeps the same snapshots as thinning once at the end.
+    The one to go is always the one whose neighbours are nearest to each other (the earliest of several). Done after
+    every save of a run that saves regularly, this leaves gaps of which none is three times another.
     """
     newest = {each.step: each for each in sorted(snapshots, key=lambda each: each.id)}
-    stretch = 1
-    while len({step // stretch for step in newest}) > SNAPSHOTS:
-        stretch *= 2
-    first: dict[int, CheckpointRecord] = {}
-    for step in sorted(newest):
-        first.setdefault(step // stretch, newest[step])
-    if newest:
-        first[-1] = newest[max(newest)]
-    return sorted({each.id: each for each in first.values()}.values(), key=lambda each: (each.step, each.id))
+    kept = [newest[step] for step in sorted(newest)]
+    while len(kept) > SNAPSHOTS:
+        gaps = [after.step - before.step for before, after in zip(kept, kept[2:], strict=False)]
+        del kept[1 + gaps.index(min(gaps))]
+    return kept

@@ -1,0 +1,106 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from core.store import Session
+from core.store.metrics import CHUNK_STEPS
+
+
+@pytest.fixture
+def session(tmp_path):
+    with Session.create(tmp_path / "s") as session:
+        session.runs.add("sft")
+        session.runs.add("ppo")
+        yield session
+
+
+def rows(first, last, **values):
+    return [(step, step * 4, step / 2, values or {"loss": 1.0 / step}) for step in range(first, last + 1)]
+
+
+def test_rows_come_back_as_columns(session):
+    session.metrics.append(1, [(1, 64, 0.5, {"loss": 2.5, "kl": 0.0}), (2, 128, 1.25, {"loss": math.inf})])
+    table = session.metrics.read(1)
+    assert table.steps.tolist() == [1, 2]
+    assert table.completions.tolist() == [64, 128]
+    assert table.seconds.tolist() == [0.5, 1.25]
+    assert table.values["loss"].tolist() == [2.5, math.inf]
+    np.testing.assert_array_equal(table.values["kl"], [0.0, math.nan])
+
+
+def test_a_run_without_metrics_is_an_empty_table(session):
+    assert len(session.metrics.read(1)) == 0
+    assert session.metrics.last_step(1) == -1
+
+
+def test_runs_do_not_mix(session):
+    session.metrics.append(1, rows(1, 3))
+    session.metrics.append(2, rows(1, 5))
+    assert (len(session.metrics.read(1)), len(session.metrics.read(2))) == (3, 5)
+
+
+def test_only_what_is_asked_for_is_read(session):
+    session.metrics.append(1, [(step, 0, 0.0, {"a": 1.0, "b": 2.0}) for step in range(1, CHUNK_STEPS + 50)])
+    table = session.metrics.read(1, names=["b", "never measured"], after_step=CHUNK_STEPS - 2)
+    assert list(table.values) == ["b"]
+    assert table.steps[0] == CHUNK_STEPS - 1
+    assert len(table) == 51
+
+
+def test_steps_that_do_not_rise_are_refused(session):
+    with pytest.raises(ValueError, match="rise"):
+        session.metrics.append(1, [(2, 0, 0.0, {}), (2, 0, 0.0, {})])
+
+
+def test_a_run_that_went_back_replaces_what_it_does_again(session):
+    session.metrics.append(1, rows(1, CHUNK_STEPS + 20, loss=1.0))
+    session.metrics.append(1, [(CHUNK_STEPS - 10, 0, 0.0, {"loss": 9.0})])
+    table = session.metrics.read(1)
+    assert table.steps.tolist() == list(range(1, CHUNK_STEPS - 9))
+    assert table.values["loss"][-2:].tolist() == [1.0, 9.0]
+
+
+class Model:
+    """What the store should hold, as a dictionary from step to row."""
+
+    def __init__(self):
+        self.rows = {}
+
+    def append(self, new):
+        self.rows = {step: row for step, row in self.rows.items() if step < new[0][0]} | {row[0]: row for row in new}
+
+    def truncate(self, after):
+        self.rows = {step: row for step, row in self.rows.items() if step <= after}
+
+
+values = st.dictionaries(st.sampled_from(["loss", "kl", "é", ""]), st.floats(allow_nan=False), max_size=3)
+appends = st.tuples(st.just("append"), st.integers(-30, 20), st.lists(values, min_size=1, max_size=30))
+truncates = st.tuples(st.just("truncate"), st.integers(-5, 90), st.just([]))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(operations=st.lists(st.one_of(appends, truncates), max_size=12))
+def test_any_history_of_appends_and_truncations_reads_like_a_dictionary(session, monkeypatch, operations):
+    monkeypatch.setattr("core.store.metrics.CHUNK_STEPS", 16)
+    run = session.runs.add("dpo").id
+    model = Model()
+    for kind, number, batch in operations:
+        if kind == "truncate":
+            session.metrics.truncate(run, number)
+            model.truncate(number)
+        else:
+            first = max(0, max(model.rows, default=0) + number)
+            new = [(first + index, index * 3, index / 8, each) for index, each in enumerate(batch)]
+            session.metrics.append(run, new)
+            model.append(new)
+        table = session.metrics.read(run, after_step=-1)
+        expected = [model.rows[step] for step in sorted(model.rows)]
+        assert table.steps.tolist() == [row[0] for row in expected]
+        assert table.completions.tolist() == [row[1] for row in expected]
+        assert table.seconds.tolist() == [row[2] for row in expected]
+        for name in {name for row in expected for name in row[3]}:
+            np.testing.assert_array_equal(table.values[name], [row[3].get(name, math.nan) for row in expected])
+        assert session.metrics.last_step(run) == max(model.rows, default=-1)
