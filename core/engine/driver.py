@@ -231,6 +231,7 @@ class RunDriver:
                 data={"name": name, "value": value, "old": old, "first_step": first_step},
             )
         )  # fmt: skip
+        self._recorder.flush()
 
     def _fail(self, kind: str, message: str) -> None:
         self._turn = None

@@ -111,6 +111,16 @@ class Engine:
             timeout,
         )
 
+    def all_in(self, state: str, *runs: int) -> dict[int, Message]:
+        """Wait until each of ``runs`` has reported a state, in whatever order."""
+        while True:
+            reached = {
+                each["run"]: each for each in self.seen if each["type"] == "run_state" and each["state"] == state
+            }
+            if set(runs) <= set(reached):
+                return reached
+            self.wait_for(lambda message: message["type"] == "run_state" and message["state"] == state)
+
     def step(self, run: int, step: int) -> Message:
         """Wait for the metrics of a step."""
         return self.wait_for(

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Generator, Mapping
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -88,7 +89,7 @@ def install() -> None:
 
 
 def main() -> None:
-    sys.path.insert(0, os.path.dirname(__file__))
+    sys.path.insert(0, str(Path(__file__).parent))
     install()
     from core.engine.__main__ import main as engine
 

@@ -142,13 +142,10 @@ def test_two_runs_share_time_fairly(engine: Engine) -> None:
     slow = start(engine, milliseconds=100, config={"steps": 1000})
     fast = start(engine, milliseconds=10, config={"steps": 1000})
     time.sleep(2.0)
-    paused: dict[int, float] = {}
     for run in (slow, fast):
         engine.do("pause", run=run)
-    while len(paused) < 2:
-        state = engine.wait_for(lambda message: message["type"] == "run_state" and message["state"] == "paused")
-        paused[state["run"]] = state["seconds"]
-    seconds = [paused[slow], paused[fast]]
+    paused = engine.all_in("paused", slow, fast)
+    seconds = [paused[run]["seconds"] for run in (slow, fast)]
     assert 0.7 < seconds[0] / seconds[1] < 1.4
 
 
