@@ -26,6 +26,7 @@ GLYPHS = "●◆▲■▼★"
 MARK_GLYPHS = {"knob": "▾", "alert": "!"}
 _ESCAPE = re.compile(r"\x1b\[([0-9;]*)m")
 _FAINT = 8  # added to a line's palette number for its raw values
+_HUGE = 1e150  # beyond it differences overflow
 _END_MARGIN = 2  # cells right of the canvas for the glyphs of the lines
 
 
@@ -119,8 +120,8 @@ def draw(data: ChartData, width: int, height: int) -> Picture:
 
 
 def _visible(line: Line, log: bool) -> Line:
-    """The line as far as it can be drawn: finite, and positive where the axis is logarithmic."""
-    keep = np.isfinite(line.y) & np.isfinite(line.x) & np.isfinite(line.bright)
+    """The line as far as it can be drawn: finite (NaN fails every comparison), and positive on a logarithmic axis."""
+    keep = (np.abs(line.y) < _HUGE) & (np.abs(line.x) < _HUGE) & (np.abs(line.bright) < _HUGE)
     if log:
         keep &= (line.y > 0) & (line.bright > 0)
     if keep.all():

@@ -54,16 +54,16 @@ def ticks(scale: Scale, count: int) -> list[float]:
         return []
     if scale.log:
         first, last = math.ceil(math.log10(scale.low)), math.floor(math.log10(scale.high))
-        powers = [float(10**each) for each in range(first, last + 1)]
+        powers = [10.0**each for each in range(first, last + 1)]
         if len(powers) >= 2:
             return powers[:: math.ceil(len(powers) / count)]
     span = scale.high - scale.low
     rough = span / count
-    magnitude = 10 ** math.floor(math.log10(rough))
+    magnitude = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * magnitude for factor in (1, 2, 5, 10) if factor * magnitude >= rough * 0.999)
     first = math.ceil(scale.low / step)
     values = [index * step for index in range(first, math.floor(scale.high / step) + 1)]
-    return [value for value in values if not scale.log or value > 0]
+    return [value for value in values if scale.low <= value <= scale.high]
 
 
 def number(value: float, digits: int = 3) -> str:

@@ -1,0 +1,103 @@
+"""A real pseudo-terminal: a program runs in it as on a person's screen, pyte plays the terminal, every byte is kept."""
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pyte
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Terminal:
+    def __init__(self, command: list[str], columns: int = 120, rows: int = 40, **environment: str) -> None:
+        self.screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self.screen)
+        self.bytes = bytearray()
+        self.status: int | None = None
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLORTERM")}
+            variables = {
+                "TERM": "xterm-256color",
+                "COLORTERM": "truecolor",
+                "PYTHONPATH": str(ROOT),
+                "OMP_NUM_THREADS": "1",
+            }
+            os.execvpe(command[0], command, {**kept, **variables, **environment})
+        self.resize(columns, rows)
+
+    def resize(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.screen.resize(rows, columns)
+
+    def send(self, keys: str) -> None:
+        os.write(self._fd, keys.encode())
+
+    def read(self, seconds: float) -> bytes:
+        """What comes within ``seconds``, fed to the screen."""
+        end = time.monotonic() + seconds
+        new = bytearray()
+        while (left := end - time.monotonic()) > 0 and select.select([self._fd], [], [], left)[0]:
+            try:
+                chunk = os.read(self._fd, 65_536)
+            except OSError:
+                break
+            if not chunk:
+                break
+            new += chunk
+        self.bytes += new
+        self._stream.feed(bytes(new))
+        return bytes(new)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line.rstrip() for line in self.screen.display)
+
+    def wait_for(self, *texts: str, timeout: float = 20.0) -> float:
+        """Seconds until every text stands on the screen."""
+        start = time.monotonic()
+        while not all(text in self.text for text in texts):
+            if time.monotonic() - start > timeout:
+                raise AssertionError(f"{texts} did not come in {timeout} s; the screen was\n{self.text}")
+            self.read(0.02)
+        return time.monotonic() - start
+
+    def ended(self, timeout: float = 15.0) -> int:
+        """The exit status, 128 + n after signal n."""
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            self.read(0.02)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+                return self.status if self.status >= 0 else 128 - self.status
+        raise AssertionError(f"still running after {timeout} s; the screen was\n{self.text}")
+
+    def hang_up(self) -> None:
+        """Close the terminal: the program gets SIGHUP and can write no more."""
+        os.close(self._fd)
+        self._fd = -1
+
+    def close(self) -> None:
+        if self.status is None:
+            try:
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+            except (ProcessLookupError, ChildProcessError):
+                pass
+        if self._fd >= 0:
+            os.close(self._fd)
+
+
+def app_command(folder: Path, *options: str, scripted: bool = True) -> list[str]:
+    """The app on the session in ``folder``, with a scripted engine or the real one, run by this Python."""
+    script = Path(__file__).with_name("run_app.py")
+    return [sys.executable, str(script), str(folder), "scripted" if scripted else "real", *options]
