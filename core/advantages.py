@@ -17,14 +17,13 @@ def gae(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float)
     Returns:
         (advantages, returns), both [B, T], 0 at masked slots; returns = advantages + values.
     """
-    zero = torch.zeros((), dtype=values.dtype, device=values.device)
-    rewards, values = torch.where(mask, rewards, zero), torch.where(mask, values, zero)
+    rewards, values = torch.where(mask, rewards, 0), torch.where(mask, values, 0)
     advantages = torch.zeros_like(values)
     following_value = torch.zeros_like(values[:, 0])
     following_advantage = torch.zeros_like(values[:, 0])
     for t in range(values.shape[1] - 1, -1, -1):
         delta = rewards[:, t] + gamma * following_value - values[:, t]
-        advantage = torch.where(mask[:, t], delta + gamma * lam * following_advantage, zero)
+        advantage = torch.where(mask[:, t], delta + gamma * lam * following_advantage, 0)
         advantages[:, t] = advantage
         following_value, following_advantage = values[:, t], advantage
     return advantages, advantages + values
@@ -39,7 +38,7 @@ def group_advantages(rewards: Tensor, scale: Literal["std", "none"] = "std") -> 
     if scale not in ("std", "none"):
         raise ValueError(f"scale must be std or none, not {scale!r}")
     equal = (rewards == rewards[:, :1]).all(1, keepdim=True)
-    centred = torch.where(equal, torch.zeros_like(rewards), rewards - rewards.mean(1, keepdim=True))
+    centred = torch.where(equal, 0, rewards - rewards.mean(1, keepdim=True))
     if scale == "none" or rewards.shape[1] < 2:
         return centred
     return centred / (rewards.std(1, keepdim=True) + 1e-4)
@@ -55,4 +54,4 @@ def rloo_advantages(rewards: Tensor) -> Tensor:
         return torch.zeros_like(rewards)
     equal = (rewards == rewards[:, :1]).all(1, keepdim=True)
     others = (rewards.sum(1, keepdim=True) - rewards) / (members - 1)
-    return torch.where(equal, torch.zeros_like(rewards), rewards - others)
+    return torch.where(equal, 0, rewards - others)

@@ -56,7 +56,7 @@ def kl_estimate(policy_logprobs: Tensor, reference_logprobs: Tensor, kind: Liter
 
 def masked_sum(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
     """Sum of ``x`` where ``mask`` is True, over ``dim`` or everything."""
-    kept = torch.where(mask, x, torch.zeros((), dtype=x.dtype, device=x.device))
+    kept = torch.where(mask, x, 0)
     return kept.sum() if dim is None else kept.sum(dim)
 
 
@@ -74,10 +74,10 @@ def masked_whiten(x: Tensor, mask: Tensor, keep_mean: bool = False) -> Tensor:
     count = mask.sum()
     if count < 2:
         return torch.zeros_like(x)
-    x = torch.where(mask, x, torch.zeros((), dtype=x.dtype, device=x.device))
+    x = torch.where(mask, x, 0)
     mean = masked_mean(x, mask)
     variance = masked_sum((x - mean).square(), mask) / (count - 1)
     whitened = (x - mean) * torch.rsqrt(variance + 1e-8)
     if keep_mean:
         whitened = whitened + mean
-    return torch.where(mask, whitened, torch.zeros((), dtype=x.dtype, device=x.device))
+    return torch.where(mask, whitened, 0)

@@ -42,7 +42,7 @@ def _bounds(clip: Clip) -> tuple[float, float]:
 
 def sft_loss(logits: Tensor, tokens: Tensor, mask: Tensor, normalizer: float | Tensor | None = None) -> Tensor:
     """Cross-entropy over the tokens that count. logits [B, T, V], tokens and mask [B, T] -> scalar, nats."""
-    logits = torch.where(mask.unsqueeze(-1), logits, torch.zeros((), dtype=logits.dtype, device=logits.device))
+    logits = torch.where(mask.unsqueeze(-1), logits, 0)
     tokens = torch.where(mask, tokens, 0)
     return -masked_sum(token_logprobs(logits, tokens), mask) / _normalizer(mask, normalizer)
 
@@ -163,8 +163,8 @@ def ppo_policy_loss(
     All tensors [B, T]; ``old_logprobs`` and ``advantages`` are constants. Returns (scalar, stats).
     """
     low, high = _bounds(clip)
-    difference = torch.where(mask, logprobs - old_logprobs.detach(), torch.zeros_like(logprobs))
-    advantages = torch.where(mask, advantages.detach(), torch.zeros_like(advantages))
+    difference = torch.where(mask, logprobs - old_logprobs.detach(), 0)
+    advantages = torch.where(mask, advantages.detach(), 0)
     ratio = difference.exp()
     unclipped = -advantages * ratio
     clipped = -advantages * ratio.clamp(1 - low, 1 + high)
@@ -191,10 +191,9 @@ def ppo_value_loss(
     All tensors [B, T]; ``old_values`` and ``returns`` are constants. Returns (scalar, stats).
     """
     low, high = _bounds(clip)
-    zero = torch.zeros((), dtype=values.dtype, device=values.device)
-    values = torch.where(mask, values, zero)
-    old_values = torch.where(mask, old_values.detach(), zero)
-    returns = torch.where(mask, returns.detach(), zero)
+    values = torch.where(mask, values, 0)
+    old_values = torch.where(mask, old_values.detach(), 0)
+    returns = torch.where(mask, returns.detach(), 0)
     error = (values - returns).square()
     clipped_error = (torch.clamp(values, old_values - low, old_values + high) - returns).square()
     loss = masked_sum(torch.maximum(error, clipped_error), mask) / (2 * _normalizer(mask, normalizer))

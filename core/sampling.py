@@ -159,7 +159,6 @@ def draw(logits: Tensor, uniform: Tensor) -> Tensor:
     return (cumulated <= threshold).sum(1)
 
 
-@torch.no_grad()
 def generate(
     model: LanguageModel,
     prompts: Sequence[Sequence[int]],
@@ -188,11 +187,24 @@ def generate(
             "generate needs max_new_tokens ≥ 1, temperature > 0, top_k ≥ 0 and 0 < top_p ≤ 1, not "
             f"{max_new_tokens}, {temperature}, {top_k}, {top_p}"
         )
-    device = model.head.weight.device
     if row_seeds is None:
         row_seeds = torch.randint(2**63 - 1, (len(prompts),), generator=generator)
-    numbers = uniforms(row_seeds.cpu(), max_new_tokens).to(device)
+    numbers = uniforms(row_seeds.cpu(), max_new_tokens).to(model.head.weight.device)
+    with torch.no_grad():
+        return _write(model, prompts, numbers, temperature, top_k, top_p, keep)
 
+
+def _write(
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    numbers: Tensor,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    keep: bool,
+) -> Rollout:
+    """The loop of :func:`generate`; ``numbers`` [B, max_new_tokens] decide what is drawn."""
+    device, max_new_tokens = numbers.device, numbers.shape[1]
     distinct: dict[tuple[int, ...], int] = {}
     which = torch.tensor([distinct.setdefault(tuple(prompt), len(distinct)) for prompt in prompts], device=device)
     prompt_tokens, prompt_mask = pad(list(distinct), device)
