@@ -4,6 +4,7 @@ Every random number of a run is a function of (run seed, purpose, step) – see 
 holds no generator: to know the step is to know what will be drawn next.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
@@ -171,6 +172,7 @@ class Trainer(ABC, Generic[C]):
                 index, _, moment = name.partition(".")
                 moments.setdefault(int(index), {})[moment] = value.clone()
             optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
+        self.best = None
         if "best_value" in state.values:
             best = {name: value.clone() for name, value in under(state.tensors, "best").items()}
             self.best = Best(state.values["best_value"], state.values["best_step"], best)
@@ -186,27 +188,25 @@ class Trainer(ABC, Generic[C]):
     def end_step(self, metrics: dict[str, float], validation: float | None = None) -> dict[str, float]:
         """Count the step, remember the best validation, stop early where the knobs say so. Returns ``metrics``."""
         self.step_number += 1
-        if validation is not None:
+        if validation is not None and not self.stop_reason:  # what stopped a run is not its best
             self._remember(validation)
         if self.finished and self.best is not None and (self.config.keep_best or self.stop_reason):
             self.use_weights(self.best.weights)
         return metrics
 
     def _remember(self, validation: float) -> None:
-        better = self.best is None or (validation > self.best.value) == self.higher_is_better != (
-            validation == self.best.value
-        )
+        if self.best is None:
+            better = not math.isnan(validation)
+        else:
+            better = validation > self.best.value if self.higher_is_better else validation < self.best.value
         if better:
             self.best = Best(validation, self.step_number, {n: w.detach().clone() for n, w in self.weights().items()})
             self.stale_validations = 0
             return
         self.stale_validations += 1
-        if self.config.patience and self.stale_validations >= self.config.patience and not self.stop_reason:
-            assert self.best is not None
-            self.stop(
-                "early_stop",
-                f"no better validation in {self.stale_validations}; back to the weights of step {self.best.step}",
-            )
+        if self.config.patience and self.stale_validations >= self.config.patience:
+            back = f"; back to the weights of step {self.best.step}" if self.best is not None else ""
+            self.stop("early_stop", f"no better validation in {self.stale_validations}{back}")
 
     def stop(self, kind: str, reason: str) -> None:
         """End the run after this step, back at its best weights, and say why."""

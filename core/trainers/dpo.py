@@ -103,7 +103,9 @@ class DPOTrainer(PolicyTrainer[DPOConfig]):
             task.encode_prompt(task.prompts[index]) for index in order.tolist() for _ in range(config.candidates)
         ]
         dice = generator_for(self.inputs.seed, "rollout", self.step_number)
-        candidates = generate(self.policy, prompts, task.max_new_tokens, config.temperature, generator=dice, keep=True)
+        candidates = self.checked(
+            generate(self.policy, prompts, task.max_new_tokens, config.temperature, generator=dice, keep=True)
+        )
         self.completions += len(prompts)
         yield "rollout"
         scores = self.judge(candidates).view(-1, config.candidates)

@@ -10,7 +10,8 @@ from core.methods.base import PolicyConfig
 from core.models.language_model import LanguageModel
 from core.models.reward_model import RewardEnsemble
 from core.rewards.sources import GoldReward, LearnedReward
-from core.trainers.base import Trainer, TrainerAlert, TrainerInputs, Weights
+from core.sampling import Rollout
+from core.trainers.base import Trainer, TrainerAlert, TrainerInputs, TrainingDivergedError, Weights
 from core.trainers.models import fresh_policy, frozen_reward_model, reference_policy
 
 P = TypeVar("P", bound=PolicyConfig)
@@ -57,13 +58,20 @@ class PolicyTrainer(Trainer[P], Generic[P]):
         """The reward that validation goes by: the gold rule where there is one."""
         return gold if gold is not None else learned if learned is not None else 0.0
 
+    def checked(self, rollout: Rollout) -> Rollout:
+        """``rollout`` as it is. Raises TrainingDivergedError when the policy that wrote it was not finite."""
+        if not rollout.logprobs.isfinite().all():
+            raise TrainingDivergedError("the policy's probabilities are not finite; go back to an earlier checkpoint")
+        return rollout
+
     def watch_kl(self, kl: float) -> None:
         """Alarm once when the KL passes the alarm, and stop when it passes the limit."""
         config = self.config
         if config.kl_limit and kl > config.kl_limit and not self.stop_reason:
-            self.stop(
-                "early_stop", f"KL {kl:.2f} passed the limit of {config.kl_limit:g} nats; back to the best checkpoint"
-            )
+            if self.best is None:
+                self.use_weights(fresh_policy(self.inputs).state_dict())
+            back = f"the weights of step {self.best.step}" if self.best is not None else "the weights it began with"
+            self.stop("early_stop", f"KL {kl:.2f} passed the limit of {config.kl_limit:g} nats; back to {back}")
         elif config.kl_alarm and kl > config.kl_alarm and not self.alarmed:
             self.alerts.append(
                 TrainerAlert("kl_alarm", f"KL {kl:.2f} passed {config.kl_alarm:g} nats: read the samples")

@@ -120,7 +120,8 @@ class PPOTrainer(PolicyTrainer[PPOConfig]):
         prompts = [task.encode_prompt(task.prompts[index]) for index in order.tolist()]
         dice = generator_for(self.inputs.seed, "rollout", self.step_number)
         self.completions += len(prompts)
-        return generate(self.policy, prompts, task.max_new_tokens, self.config.temperature, generator=dice, keep=True)
+        temperature = self.config.temperature
+        return self.checked(generate(self.policy, prompts, task.max_new_tokens, temperature, generator=dice, keep=True))
 
     @torch.no_grad()
     def score(self, rollout: Rollout) -> tuple[Experience, dict[str, Tensor | float]]:
@@ -202,7 +203,7 @@ class PPOTrainer(PolicyTrainer[PPOConfig]):
             self.kl_coef = config.beta
             return
         error = min(0.2, max(-0.2, kl / config.kl_target - 1))
-        self.kl_coef *= 1 + error * config.batch_size / config.kl_horizon
+        self.kl_coef *= 1 + error * min(1.0, config.batch_size / config.kl_horizon)
 
     def set_knob(self, name: str, value: object) -> None:
         super().set_knob(name, value)
