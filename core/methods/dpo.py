@@ -3,20 +3,19 @@
 from dataclasses import dataclass
 
 from core.config import knob
-from core.methods.base import Chart, Method, PolicyConfig
-from core.methods.ppo import GOLD_AND_LEARNED, POLICY_ENTROPY, SEQUENCE_KL
+from core.methods.alignment import GOLD_AND_LEARNED, POLICY_ENTROPY, SEQUENCE_KL
+from core.methods.base import Chart, Method
+from core.methods.preference_losses import PreferenceLossConfig
 from core.methods.reward import PAIR_SOURCES
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPOConfig(PolicyConfig):
+class DPOConfig(PreferenceLossConfig):
     """Knobs of DPO."""
 
     steps: int = knob(200, "updates in all; the learning-rate schedule spans them", minimum=1, maximum=1_000_000)
     batch_size: int = knob(64, "pairs a step", minimum=1, maximum=16_384)
     learning_rate: float = knob(5e-4, "peak learning rate of AdamW", minimum=0, maximum=1, live=True)
-    beta: float = knob(0.1, "β: how strongly the implicit reward is tied to the reference", above=0, live=True)
-    label_smoothing: float = knob(0.0, "ε: believed share of wrong labels", minimum=0, maximum=0.499)
     pairs: str = knob(
         "online", "online: candidates of the current policy, judged as they come; else where fixed pairs come from",
         choices=("online", *PAIR_SOURCES),
