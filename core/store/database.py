@@ -83,9 +83,13 @@ class Database:
         """
         steps = schema.MIGRATIONS if migrations is None else migrations
         with translated(path):
-            version = peek_version(path)
+            peek_version(path)
             opened = cls._open_to_read(path) if read_only else cls._open_to_write(path)
             try:
+                # Asked again: a conversion may lie in the write-ahead log that the file's head does not know of yet.
+                version = int(opened.rows("PRAGMA user_version")[0][0])
+                if version > schema.FORMAT_VERSION:
+                    raise _newer(path, version)
                 if version < schema.FORMAT_VERSION:
                     opened._migrate(version, steps)
                 opened._verify()
@@ -98,23 +102,15 @@ class Database:
     def _open_to_write(cls, path: Path) -> "Database":
         if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
             raise SessionReadOnlyError(f"{path} cannot be written; open it read-only or take a copy")
-        connection = _connect(path, "rw")
-        try:
-            _choose_journal(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return cls(path, connection, read_only=False)
+        return cls(path, _connect(path, "rw"), read_only=False)
 
     @classmethod
     def _open_to_read(cls, path: Path) -> "Database":
         # A write-ahead log needs a shared-memory file beside it. Where none can be made, the file is read as it
         # stands, which is right unless a log with more in it lies beside.
-        connection = _connect(path, "ro")
         try:
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            connection = _connect(path, "ro")
         except sqlite3.OperationalError:
-            connection.close()
             if wal_size(path):
                 raise
             connection = _connect(path, "ro", immutable=True)
@@ -187,7 +183,6 @@ class Database:
                 copy.rename(self.path)
                 files.sync_folder(self.path.parent)
                 self._connection = _connect(self.path, "rw")
-                _choose_journal(self._connection)
                 self._inode = self.path.stat().st_ino
             finally:
                 copy.unlink(missing_ok=True)
@@ -241,9 +236,16 @@ def _connect(path: Path, mode: str, immutable: bool = False) -> sqlite3.Connecti
     connection = sqlite3.connect(
         uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
     )
-    # A session may come from anyone: no function of its schema is trusted, and cells are checked as pages are read.
-    for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "foreign_keys = ON", "synchronous = FULL"):
-        connection.execute(f"PRAGMA {pragma}")
+    try:
+        if mode == "rw":
+            _choose_journal(connection)
+        # A session may come from anyone: no function of its schema is trusted, and cells are checked as they are read.
+        for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "foreign_keys = ON", "synchronous = FULL"):
+            connection.execute(f"PRAGMA {pragma}")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -288,8 +290,12 @@ def peek_version(path: Path) -> int:
         raise SessionBrokenError(f"{path} is damaged, or not a session of this program")
     version = int.from_bytes(header[60:64], "big")
     if version > schema.FORMAT_VERSION:
-        raise SessionNewerError(
-            f"{path} has format {version}, this program knows {schema.FORMAT_VERSION}: a newer version wrote it; "
-            "nothing was changed"
-        )
+        raise _newer(path, version)
     return version
+
+
+def _newer(path: Path, version: int) -> SessionNewerError:
+    return SessionNewerError(
+        f"{path} has format {version}, this program knows {schema.FORMAT_VERSION}: a newer version wrote it; "
+        "nothing was changed"
+    )

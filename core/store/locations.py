@@ -177,7 +177,10 @@ def empty_trash(saves: Path) -> int:
     trashed = _subfolders(saves / TRASH)
     for each in trashed:
         with translated(each):
-            shutil.rmtree(each)
+            if each.is_symlink():
+                each.unlink()
+            else:
+                shutil.rmtree(each)
     return len(trashed)
 
 

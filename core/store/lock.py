@@ -45,9 +45,11 @@ class SessionLock:
                 _say(folder, FIRST)
                 return cls(first, alone=True)
             holder = _holder(folder, FIRST)
-            companion = _try(folder, COMPANION) if holder is not None and _is_family(holder) else None
-            if companion is None:
+            if holder is None or not _is_family(holder):
                 raise _locked(folder, holder)
+            companion = _try(folder, COMPANION)
+            if companion is None:
+                raise _locked(folder, _holder(folder, COMPANION))
             _say(folder, COMPANION)
             return cls(companion, alone=False)
 
