@@ -5,7 +5,7 @@ App and command line share it, so that both train the same thing under the same 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from core.config import ConfigError, find_knob, make, nearest
 from core.methods.base import Method, TrainingConfig
@@ -88,7 +88,10 @@ def needs_reward_model(config: TrainingConfig) -> bool:
     return getattr(config, "pairs", None) == "online" and getattr(config, "judge", None) == "learned"
 
 
-def newest_done(runs: Sequence[RunLike], method: str) -> RunLike | None:
+R = TypeVar("R", bound=RunLike)
+
+
+def newest_done(runs: Sequence[R], method: str) -> R | None:
     """The newest finished run of a method in ``runs`` (oldest first), or None."""
     return next((each for each in reversed(runs) if each.method == method and each.state in ("done", "stopped")), None)
 

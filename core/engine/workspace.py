@@ -238,7 +238,7 @@ class Workspace:
             newest = newest_done(self.session.runs.all(), "rm")
             if newest is None:
                 return None
-            run = newest.id  # type: ignore[attr-defined]
+            run = newest.id
         if find_method(self.session.runs.get(run).method).trains != "reward_model":
             raise RefusedError(f"run {run} trained no reward model")
         step, weights = self.weights(run, None)
@@ -252,7 +252,7 @@ class Workspace:
             newest = newest_done(self.session.runs.all(), method.starts_from)
             if newest is None:
                 raise RefusedError(f"{method.title} starts from a finished {method.starts_from} run; train that first")
-            parent = newest.id  # type: ignore[attr-defined]
+            parent = newest.id
         if parent is None:
             return None, None, None
         record = self.session.runs.get(parent)
@@ -264,7 +264,7 @@ class Workspace:
     def _reward(self, config: TrainingConfig, run: int | None) -> tuple[int | None, Weights | None]:
         if run is None:
             newest = newest_done(self.session.runs.all(), "rm")
-            run = None if newest is None else newest.id  # type: ignore[attr-defined]
+            run = None if newest is None else newest.id
         if run is None:
             if needs_reward_model(config):
                 raise RefusedError("this needs a reward model; train one first (rm), or choose the gold reward")

@@ -1,0 +1,281 @@
+"""``rlhf-tui train``: one method, with what it needs before it, or the whole pipeline and a table at its end."""
+
+import argparse
+import asyncio
+import dataclasses
+import shlex
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, cast
+
+from core.config import ConfigError, find_knob, make, parse_short
+from core.engine.protocol import Evaluate, Evaluation, Resume, RunState, Sample, Samples, Start
+from core.methods.table import METHODS
+from core.pipeline import PRESETS, RunLike, Stage, missing_before, newest_done, parse_setting, pipeline, stage
+from core.store import Session
+from core.store.locations import create_session, find_session, last_session, saves_folder
+from core.store.runs import RunRecord
+from rlhf_tui.commands.arguments import (
+    INTERRUPTED,
+    WRONG_USAGE,
+    CommandError,
+    Parser,
+    add_knobs,
+    add_session,
+    add_shared,
+    given_knobs,
+    whole,
+)
+from rlhf_tui.commands.report import completions_table, outcome_table
+from rlhf_tui.commands.workshop import Interrupted, Workshop
+
+ALL = "all"
+REPORT_COMPLETIONS = 2048
+SHOWN_PROMPTS = 5
+UNFINISHED = ("interrupted", "paused", "running", "pausing", "waiting")
+
+
+def configure(commands: Any) -> None:
+    """Add ``train`` with a parser for each method."""
+    about = "train a method, or all of them one after the other"
+    parser: Parser = commands.add_parser("train", help=about, description=about)
+    methods = parser.add_subparsers(dest="method", metavar="METHOD", required=True, parser_class=Parser)
+    everything = methods.add_parser(
+        ALL, help="SFT, reward model, PPO and online DPO, with a table at the end",
+        description="SFT → reward model → PPO on the learned reward, and online DPO beside it. The gold rule audits.",
+    )  # fmt: skip
+    everything.add_argument(
+        "--set", action="append", default=[], dest="settings", metavar="METHOD.KNOB=VALUE",
+        help="set a knob of one stage, as in ppo.learning_rate=1e-3; may be repeated",
+    )  # fmt: skip
+    everything.add_argument("--steps", type=whole(1, 1_000_000), metavar="N", help="at most so many steps a stage")
+    everything.set_defaults(parser=everything)
+    for method in METHODS.values():
+        one = methods.add_parser(method.name, help=method.summary, description=_description(method.name))
+        one.add_argument("--config", metavar="TEXT", default="", help="knobs in one string: 'beta=0.3 steps=50'")
+        if "pairs" in {field.name for field in dataclasses.fields(method.config)}:
+            one.add_argument("--pairs-file", metavar="PATH", help="pairs to learn from, for pairs=file or mixed")
+        add_knobs(one, method.config)
+        one.set_defaults(parser=one)
+    for each in (everything, *(methods.choices[name] for name in METHODS)):
+        add_session(each, "session to train in, made if need be (default: a new one)")
+        add_shared(each)
+        each.add_argument("--task", default="words", help="task of a new session (default words)")
+        each.add_argument("--seed", type=whole(-(2**62), 2**62), metavar="N", help="seed of the session and its runs")
+        each.add_argument(
+            "--preset", default="full", choices=tuple(PRESETS), metavar="PRESET",
+            help="quick: a first look; full: the methods' defaults (default full)",
+        )  # fmt: skip
+        each.add_argument("--jsonl", action="store_true", help="print the engine's events as JSON lines")
+        each.add_argument(
+            "--resume", action="store_true", help="go on with what was interrupted (default session: the last)"
+        )
+        each.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train what ``args`` say. Raises CommandError, StoreError or ConfigError with one line."""
+    stages = _stages(args)
+    pairs_file = getattr(args, "pairs_file", None)
+    if pairs_file is not None and not Path(pairs_file).is_file():
+        raise CommandError(f"there is no file {pairs_file}")
+    folder = _session_folder(args)
+    return asyncio.run(_train(args, stages, folder))
+
+
+async def _train(args: argparse.Namespace, stages: tuple[Stage, ...], folder: Path) -> int:
+    async with Workshop(folder, device=args.device, threads=args.threads, jsonl=args.jsonl) as workshop:
+        workshop.say(f"session: {folder}")
+        began = time.monotonic()
+        work = Work(workshop, args, folder)
+        try:
+            finished = [await work.do(each) for each in stages]
+            if args.method == ALL:
+                await work.report_all(finished, time.monotonic() - began)
+            else:
+                await work.report_one(finished[-1])
+        except Interrupted as signalled:
+            workshop.say(f"stopped; everything learned is saved. Go on with: {_resume_command(args, folder)}")
+            return INTERRUPTED if signalled.number == signal.SIGINT else 128 + signalled.number
+    return 0
+
+
+class Work:
+    """The runs of one ``train`` command, in order."""
+
+    def __init__(self, workshop: Workshop, args: argparse.Namespace, folder: Path) -> None:
+        self.workshop = workshop
+        self.args = args
+        with Session.open(folder, read_only=True) as session:
+            self.records: list[RunRecord] = session.runs.all()
+        self.done: list[RunState] = []  # by this command
+
+    async def do(self, wanted: Stage) -> RunState:
+        """Train a stage, or go on with it, after what is missing before it."""
+        if self.args.resume and (there := await self._go_on(wanted)) is not None:
+            return there
+        known: list[RunLike] = [*self.records, *self.done]
+        if self.args.method != ALL:
+            for missing in missing_before(wanted, known, self.args.preset):
+                self.workshop.say(f"{wanted.method.title} needs {missing.method.title} first: training it")
+                await self._start(missing)
+        return await self._start(wanted, getattr(self.args, "pairs_file", None))
+
+    async def _start(self, wanted: Stage, pairs_file: str | None = None) -> RunState:
+        known = [*map(_as_state, self.records), *self.done]
+        parent = wanted.method.starts_from and newest_done(known, wanted.method.starts_from)
+        fields: dict[str, Any] = {"method": wanted.method.name, "config": wanted.config, "pairs_file": pairs_file}
+        if self.args.seed is not None:
+            fields["seed"] = self.args.seed
+        if parent:
+            fields["parent"] = parent.run
+        state = cast(RunState, await self.workshop.request(Start, **fields))
+        return await self._finish(state)
+
+    async def _go_on(self, wanted: Stage) -> RunState | None:
+        """What the newest run of the method has come to, after going on with it; None when there is none."""
+        newest = next((each for each in reversed(self.records) if each.method == wanted.method.name), None)
+        if newest is None:
+            return None
+        steps = wanted.config.get("steps") if self.args.method != ALL else None
+        if newest.state in ("done", "stopped") and (steps is None or steps <= newest.step):
+            if self.args.method != ALL:
+                raise CommandError(f"run {newest.id} ({newest.title}) is {newest.state} at step {newest.step}; "
+                                   "give more --steps to go on")  # fmt: skip
+            self.workshop.say(f"{wanted.method.title}: {newest.state} before")
+            state = _as_state(newest)
+            self.done.append(state)
+            return state
+        fields: dict[str, Any] = {"run": newest.id} | ({"steps": steps} if steps else {})
+        state = cast(RunState, await self.workshop.request(Resume, **fields))
+        self.workshop.say(f"{wanted.method.title}: going on from step {state.step}")
+        return await self._finish(state)
+
+    async def _finish(self, state: RunState) -> RunState:
+        rested = await self.workshop.finish(state)
+        self.done.append(rested)
+        if rested.message:
+            self.workshop.say(f"{METHODS[rested.method].title}: {rested.message}")
+        return rested
+
+    async def report_one(self, state: RunState) -> None:
+        """The figures of one run, and what it writes."""
+        if METHODS[state.method].trains != "policy":
+            with Session.open(self.workshop.folder, read_only=True) as session:
+                table = session.metrics.read(state.run, [METHODS[state.method].headline])
+            for name, column in table.values.items():
+                known = [value for value in column.tolist() if value == value]
+                self._print(f"{METHODS[state.method].title}: best {name} {max(known):.3f}, last {known[-1]:.3f}")
+            return
+        policies = await self._with_start([state])
+        self._print(outcome_table([(each, await self._measure(each)) for each in policies]))
+        self._print(completions_table(await self._write(policies)))
+
+    async def report_all(self, finished: list[RunState], seconds: float) -> None:
+        """The table of the pipeline, and completions before and after."""
+        policies = [each for each in finished if METHODS[each.method].trains == "policy"]
+        self._print(outcome_table([(each, await self._measure(each)) for each in policies]))
+        self._print(completions_table(await self._write(policies)))
+        self._print(f"all of it took {seconds:.0f} s")
+
+    async def _with_start(self, policies: list[RunState]) -> list[RunState]:
+        """``policies`` behind the run that they started from."""
+        parent = policies[0].parent
+        known = {each.run: each for each in [*map(_as_state, self.records), *self.done]}
+        return [known[parent], *policies] if parent in known else policies
+
+    async def _measure(self, state: RunState) -> dict[str, float]:
+        answer = await self.workshop.request(Evaluate, run=state.run, completions=REPORT_COMPLETIONS)
+        return cast(Evaluation, answer).values
+
+    async def _write(self, policies: list[RunState]) -> dict[str, Samples]:
+        written = {}
+        for each in policies:
+            answer = await self.workshop.request(Sample, run=each.run, seed=0)
+            samples = cast(Samples, answer)
+            # Trained prompts come first, held-out ones last.
+            chosen = [*samples.samples[: SHOWN_PROMPTS // 2], *samples.samples[-(SHOWN_PROMPTS - SHOWN_PROMPTS // 2) :]]
+            written[METHODS[each.method].title] = dataclasses.replace(samples, samples=chosen)
+        return written
+
+    def _print(self, text: str) -> None:
+        if not self.args.jsonl:
+            print(text)
+            sys.stdout.flush()
+
+
+def _stages(args: argparse.Namespace) -> tuple[Stage, ...]:
+    """The stages that ``args`` ask for. Raises ConfigError."""
+    try:
+        if args.method != ALL:
+            method = METHODS[args.method]
+            short = _changed(parse_short(method.config, args.config), args.config)
+            return (stage(args.method, args.preset, short | given_knobs(args)),)
+        settings: dict[str, dict[str, Any]] = {}
+        for each in args.settings:
+            name, knob, value = parse_setting(each)
+            settings.setdefault(name, {})[knob] = value
+        stages = pipeline(args.preset, settings)
+        if args.steps is None:
+            return stages
+        return tuple(_shortened(each, args.steps) for each in stages)
+    except ConfigError as error:
+        raise CommandError(str(error), WRONG_USAGE) from error
+
+
+def _changed(config: Any, text: str) -> dict[str, Any]:
+    names = [part.partition("=")[0] for part in text.split()]
+    return {name: getattr(config, name) for name in names}
+
+
+def _shortened(wanted: Stage, steps: int) -> Stage:
+    find_knob(wanted.method.config, "steps").check(steps)
+    return Stage(wanted.method, {**wanted.config, "steps": min(steps, wanted.full_config.steps)})
+
+
+def _session_folder(args: argparse.Namespace) -> Path:
+    """The folder of the session to train in, which is made if need be."""
+    saves = saves_folder(args.saves)
+    if args.session and (args.resume or _exists(saves, args.session)):
+        return find_session(saves, args.session)
+    if args.resume:
+        last = last_session(saves)
+        if last is None:
+            raise CommandError(f"there is no session in {saves} to go on with")
+        return last
+    title = args.session or f"train {args.method}"
+    with create_session(saves, title, task=args.task, seed=42 if args.seed is None else args.seed) as session:
+        return session.folder
+
+
+def _exists(saves: Path, name: str) -> bool:
+    from core.store import SessionMissingError
+
+    try:
+        find_session(saves, name)
+    except SessionMissingError:
+        return False
+    return True
+
+
+def _resume_command(args: argparse.Namespace, folder: Path) -> str:
+    words = ["rlhf-tui", "train", args.method, "--session", folder.name, "--resume"]
+    if args.saves:
+        words += ["--saves", args.saves]
+    return shlex.join(words)
+
+
+def _description(name: str) -> str:
+    method = METHODS[name]
+    make(method.config, {})
+    return f"{method.summary}\n\nWhen: {method.when}\nWhat goes wrong: {method.pitfalls}"
+
+
+def _as_state(record: RunRecord) -> RunState:
+    return RunState(
+        run=record.id, method=record.method, title=record.title, state=record.state, step=record.step,
+        steps=record.steps, completions=record.completions, seconds=record.seconds, parent=record.parent,
+        parent_step=record.parent_step, message=record.message,
+    )  # fmt: skip
