@@ -49,7 +49,9 @@ class DPOTrainer(PolicyTrainer[DPOConfig]):
             pairs, reference = yield from self.judged_candidates(metrics)
         else:
             if self.fixed is None:
-                yield from self.prepare()
+                self.fixed = yield from self.prepare()
+            if self.fixed_reference is None:
+                self.fixed_reference = yield from self.reference_logprobs(self.fixed)
             pairs, reference = self.next_fixed_pairs()
         if len(pairs):
             metrics |= self.update(pairs, reference)
@@ -142,8 +144,8 @@ class DPOTrainer(PolicyTrainer[DPOConfig]):
             metrics["learned_reward"] = self.learned(candidates).mean()
         return metrics
 
-    def prepare(self) -> Generator[Phase, None, None]:
-        """Collect the fixed pairs and compute their reference log-probs, once."""
+    def prepare(self) -> Generator[Phase, None, PairBatch]:
+        """Collect the fixed pairs."""
         config, inputs = self.config, self.inputs
         pairs = [pair for pair in inputs.pairs if pair.target != 0.5] if config.pairs != "automatic" else []
         if config.pairs in ("automatic", "mixed"):
@@ -152,13 +154,21 @@ class DPOTrainer(PolicyTrainer[DPOConfig]):
             )
         if len(pairs) < FEWEST_PAIRS:
             raise ValueError(f"{len(pairs)} decided pairs are too few to train on; give at least {FEWEST_PAIRS}")
-        self.fixed = encode_pairs(inputs.task, pairs, inputs.device)
-        parts = []
-        for rows in torch.arange(2 * len(pairs), device=inputs.device).split(CHUNK):
+        return encode_pairs(inputs.task, pairs, inputs.device)
+
+    def reference_logprobs(self, pairs: PairBatch) -> Generator[Phase, None, Tensor]:
+        """Log-probs of chosen and rejected under the reference at the training temperature, [2, N]."""
+        both, parts = pairs.both(), []
+        for rows in torch.arange(len(both), device=self.inputs.device).split(CHUNK):
             with torch.no_grad():
-                parts.append(self.sequence_logprobs(self.reference, self.fixed.both().rows(rows)))
+                parts.append(self.sequence_logprobs(self.reference, both.rows(rows)))
             yield "reference"
-        self.fixed_reference = torch.cat(parts).view(2, -1)
+        return torch.cat(parts).view(2, -1)
+
+    def set_knob(self, name: str, value: object) -> None:
+        super().set_knob(name, value)
+        if name == "temperature":
+            self.fixed_reference = None  # it divides the logits of policy and reference alike
 
     def next_fixed_pairs(self) -> tuple[PairBatch, Tensor]:
         """This step's pairs with their reference log-probs."""

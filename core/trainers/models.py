@@ -44,9 +44,10 @@ def frozen_reward_model(inputs: TrainerInputs) -> RewardEnsemble:
 def load_reward_model(inputs: TrainerInputs, weights: Weights) -> RewardEnsemble:
     """The ensemble whose :meth:`state_dict` is ``weights``."""
     members = 1 + max(int(name.split(".")[1]) for name in weights)
-    model = RewardEnsemble(
-        build_language_model(inputs.backbone, len(inputs.task.tokenizer), inputs.seed) for _ in range(members)
-    )
+    with torch.random.fork_rng(devices=[]):  # the heads are drawn, then overwritten
+        model = RewardEnsemble(
+            build_language_model(inputs.backbone, len(inputs.task.tokenizer), inputs.seed) for _ in range(members)
+        )
     model.load_state_dict(weights)
     return model.to(inputs.device)
 

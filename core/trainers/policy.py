@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 from torch import nn
 
 from core.evaluation.probe import measure, probe_rollout
-from core.methods.base import PolicyConfig
+from core.methods.alignment import AlignmentConfig
 from core.models.language_model import LanguageModel
 from core.models.reward_model import RewardEnsemble
 from core.rewards.sources import GoldReward, LearnedReward
@@ -14,7 +14,7 @@ from core.sampling import Rollout
 from core.trainers.base import Trainer, TrainerAlert, TrainerInputs, TrainingDivergedError, Weights
 from core.trainers.models import fresh_policy, frozen_reward_model, reference_policy
 
-P = TypeVar("P", bound=PolicyConfig)
+P = TypeVar("P", bound=AlignmentConfig)
 
 
 class PolicyTrainer(Trainer[P], Generic[P]):
@@ -28,7 +28,7 @@ class PolicyTrainer(Trainer[P], Generic[P]):
         self.reward_model: RewardEnsemble | None = None
         if inputs.reward_model is not None:
             self.reward_model = frozen_reward_model(inputs)
-        self.learned = LearnedReward(self.reward_model) if self.reward_model is not None else None
+        self.learned = LearnedReward(self.reward_model, config.ensemble) if self.reward_model is not None else None
         self.alarmed = False
 
     def final_policy(self) -> LanguageModel:
@@ -64,6 +64,28 @@ class PolicyTrainer(Trainer[P], Generic[P]):
             raise TrainingDivergedError("the policy's probabilities are not finite; go back to an earlier checkpoint")
         return rollout
 
+    def scheduled_beta(self, beta: float, step: int | None = None) -> float:
+        """β at a step (from 0; None: the next one): on its way from ``beta_start``, or ``beta`` all along."""
+        config = self.config
+        if not config.beta_start:
+            return beta
+        progress = (self.step_number if step is None else step) / max(1, config.steps - 1)
+        return config.beta_start + (beta - config.beta_start) * min(1.0, progress)
+
+    def refresh_reference(self) -> None:
+        """Let the reference become the policy that is kept (arXiv 2404.09656, a hard update)."""
+        self.reference.load_state_dict(self.final_policy().state_dict())
+
+    def end_step(self, metrics: dict[str, float], validation: float | None = None) -> dict[str, float]:
+        metrics = super().end_step(metrics, validation)
+        every = self.config.reference_refresh
+        if every and self.step_number % every == 0 and not self.finished:
+            self.refresh_reference()
+            self.alerts.append(
+                TrainerAlert("reference", f"step {self.step_number} is the reference now: KL counts from here")
+            )
+        return metrics
+
     def watch_kl(self, kl: float) -> None:
         """Alarm once when the KL passes the alarm, and stop when it passes the limit."""
         config = self.config
@@ -79,7 +101,8 @@ class PolicyTrainer(Trainer[P], Generic[P]):
         self.alarmed = bool(config.kl_alarm) and kl > config.kl_alarm
 
     def modules(self) -> Mapping[str, nn.Module]:
-        return {"policy": self.policy}
+        kept: dict[str, nn.Module] = {"policy": self.policy}
+        return kept | {"reference": self.reference} if self.config.reference_refresh else kept
 
     def weights(self) -> Weights:
         return self.final_policy().state_dict()

@@ -1,6 +1,6 @@
 """The reward model's trainer."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from core.methods.reward import RewardConfig
 from core.models.build import build_language_model
 from core.models.language_model import LanguageModel
 from core.models.reward_model import RewardEnsemble
+from core.preferences.pair import PreferencePair
 from core.randomness import derived_seed, generator_for
 from core.rewards.sources import GoldReward
 from core.sampling import generate
@@ -30,7 +31,9 @@ class RewardTrainer(Trainer[RewardConfig]):
     def __init__(self, config: RewardConfig, inputs: TrainerInputs) -> None:
         super().__init__(config, inputs)
         self.reference = reference_policy(inputs)
-        self.model = RewardEnsemble(self._members()).to(inputs.device)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derived_seed(inputs.seed, "reward heads"))
+            self.model = RewardEnsemble(self._members()).to(inputs.device)
         self.optimizer = make_optimizer(self.model.parameters(), config)
         self.training: PairBatch | None = None  # both made in the first step: labelling takes a while
         self.held_out: PairBatch | None = None
@@ -104,9 +107,7 @@ class RewardTrainer(Trainer[RewardConfig]):
         if config.pairs == "automatic" and len(pairs) < config.pair_count:
             message = f"only {len(pairs)} pairs: the reference hardly writes two different answers to a prompt"
             self.alerts.append(TrainerAlert("pairs", message))
-        order = torch.randperm(len(pairs), generator=generator_for(inputs.seed, "held out")).tolist()
-        count = min(len(pairs) - 1, max(1, round(config.validation_share * len(pairs))))
-        held_out, training = ([pairs[i] for i in part] for part in (order[:count], order[count:]))
+        held_out, training = split(pairs, config.validation_share, inputs.seed)
         self.held_out = encode_pairs(inputs.task, held_out, inputs.device)
         self.training = encode_pairs(inputs.task, training, inputs.device)
         yield "pairs"
@@ -139,6 +140,25 @@ class RewardTrainer(Trainer[RewardConfig]):
 
     def use_weights(self, weights: Weights) -> None:
         self.model.load_state_dict(weights)
+
+
+def split(
+    pairs: Sequence[PreferencePair], share: float, seed: int
+) -> tuple[list[PreferencePair], list[PreferencePair]]:
+    """(held out, for training): at random, but all judgements of the same two texts on the same side.
+
+    Raises ValueError when all pairs are judgements of the same two texts.
+    """
+    same: dict[object, list[PreferencePair]] = {}
+    for pair in pairs:
+        same.setdefault((pair.prompt, frozenset((pair.chosen, pair.rejected))), []).append(pair)
+    groups = list(same.values())
+    if len(groups) < 2:
+        raise ValueError("all preference pairs compare the same two texts; give others, so that some can be held out")
+    order = torch.randperm(len(groups), generator=generator_for(seed, "held out")).tolist()
+    count = min(len(groups) - 1, max(1, round(share * len(groups))))
+    held_out, training = ([pair for i in part for pair in groups[i]] for part in (order[:count], order[count:]))
+    return held_out, training
 
 
 def agreement(chosen: Tensor, rejected: Tensor) -> Tensor:

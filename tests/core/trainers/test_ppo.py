@@ -8,6 +8,7 @@ from trainer_toys import copied, inputs, micro_task, one_step, same, spy, steps,
 
 import core.trainers.policy as policy_module
 import core.trainers.ppo as ppo_module
+import core.trainers.rollouts as rollouts_module
 from core.logprobs import token_logprobs
 from core.methods.ppo import PPOConfig
 from core.sampling import completion_logits
@@ -98,7 +99,7 @@ def test_reward_comes_once_on_the_last_real_token(monkeypatch, sft_weights):
     trainer = PPOTrainer(
         config(beta=0.0, batch_size=200, missing_eos_penalty=1.5), inputs(task=task, policy=sft_weights)
     )
-    rollouts, calls = spy(monkeypatch, ppo_module, "generate"), spy(monkeypatch, ppo_module, "gae")
+    rollouts, calls = spy(monkeypatch, rollouts_module, "generate"), spy(monkeypatch, ppo_module, "gae")
     one_step(trainer)
     rollout, rewards = rollouts[0][2], calls[0][0][0]
     assert 0 < rollout.ended.sum() < 200
@@ -118,7 +119,7 @@ def test_k1_penalty_is_the_log_ratio_of_each_drawn_letter(monkeypatch, sft_weigh
         inputs(policy=sft_weights, reference=reference),
     )
     trainer.reward = lambda batch: torch.zeros(len(batch))
-    rollouts, calls = spy(monkeypatch, ppo_module, "generate"), spy(monkeypatch, ppo_module, "gae")
+    rollouts, calls = spy(monkeypatch, rollouts_module, "generate"), spy(monkeypatch, ppo_module, "gae")
     one_step(trainer)
     rollout, rewards = rollouts[0][2], calls[0][0][0]
     at_reference = token_logprobs(completion_logits(trainer.reference, rollout) / 0.8, rollout.tokens)

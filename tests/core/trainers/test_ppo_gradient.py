@@ -23,6 +23,7 @@ from trainer_toys import (
 )
 
 import core.trainers.ppo as ppo_module
+import core.trainers.rollouts as rollouts_module
 from core.methods.ppo import PPOConfig
 from core.trainers.ppo import PPOTrainer
 
@@ -52,7 +53,7 @@ def ppo_gradient(monkeypatch, policy, reference, task, **knobs) -> Tensor:
         generator = torch.Generator().manual_seed(5)
         trainer.critic.head.outer.weight.copy_(torch.randn(1, trainer.policy.width, generator=generator) / 3)
     batch = every_completion_in_proportion(trainer.policy, config.temperature)
-    monkeypatch.setattr(ppo_module, "generate", lambda *args, **named: batch)
+    monkeypatch.setattr(rollouts_module, "generate", lambda *args, **named: batch)
     one_step(trainer)
     return trainer.policy.table.grad.double()
 
@@ -107,7 +108,7 @@ def test_the_metric_of_kl_is_the_sequence_kl(monkeypatch):
     config = PPOConfig(batch_size=1024, minibatch_size=1024, steps=10, learning_rate=0.0, evaluate_every=100, beta=BETA)
     trainer = PPOTrainer(config, tabular_inputs(monkeypatch, policy, reference))
     batch = every_completion_in_proportion(trainer.policy)
-    monkeypatch.setattr(ppo_module, "generate", lambda *args, **named: batch)
+    monkeypatch.setattr(rollouts_module, "generate", lambda *args, **named: batch)
     metrics = one_step(trainer)
     p, q = (completion_logprobs(w["table"].double()) for w in (policy, reference))
     kl = (p.exp() * (p - q)).sum(1).mean().item()

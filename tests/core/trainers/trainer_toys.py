@@ -30,7 +30,7 @@ def gold(prompt: str, text: str) -> float:
 
 def micro_task(rule: Callable[[str, str], float] | None = gold, cap: int = 5, **changes: Any) -> Task:
     """Answer with a word that begins with the prompt's last letter; prompts of one to three letters."""
-    prompts = ("a", "ab", "c", "bc", "b", "ca", "aa", "cb", "cc", "bba")
+    prompts = changes.get("prompts", ("a", "ab", "c", "bc", "b", "ca", "aa", "cb", "cc", "bba"))
     held_out = ("ac", "bb", "ba", "acb")
     values: dict[str, Any] = {
         "name": "micro", "title": "Micro", "alphabet": "abc", "prompts": prompts, "held_out_prompts": held_out,
