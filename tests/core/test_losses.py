@@ -6,6 +6,8 @@ import math
 import mpmath
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from core.logprobs import token_logprobs
@@ -330,6 +332,39 @@ def test_gradients_of_token_losses_are_those_of_finite_differences(loss, learned
     batch = token_batch()
     x = batch[learned].clone().requires_grad_()
     assert torch.autograd.gradcheck(lambda x: loss(batch | {learned: x}), (x,))
+
+
+tenths = st.integers(-30, 30).map(lambda n: n / 10)
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.booleans(), tenths, tenths, tenths), min_size=2, max_size=2), min_size=1, max_size=3
+    ),
+    st.sampled_from([0.15, 0.33, 0.8]),
+)
+@settings(max_examples=25)
+def test_token_losses_of_any_mask_are_loops_over_what_counts(rows, clip):
+    """Policy and value loss written out in plain Python, token by token."""
+    mask = torch.tensor([[slot[0] for slot in row] for row in rows])
+    slots = torch.tensor([[slot[1:] for slot in row] for row in rows]).double()
+    x, old, target = torch.where(mask.unsqueeze(-1), slots, math.nan).unbind(-1)
+    kept = [slot[1:] for row in rows for slot in row if slot[0]]
+    count = max(1, len(kept))
+
+    policy_terms, value_terms, clipped = [], [], 0
+    for new, was, aim in kept:
+        ratio = math.exp(new - was)
+        held = min(max(ratio, 1 - clip), 1 + clip)
+        policy_terms.append(max(-aim * ratio, -aim * held))
+        clipped += -aim * held > -aim * ratio
+        moved = min(max(new, was - clip), was + clip)
+        value_terms.append(max((new - aim) ** 2, (moved - aim) ** 2) / 2)
+    policy_loss, stats = ppo_policy_loss(x, old, target, mask, clip)
+    value_loss, _ = ppo_value_loss(x, old, target, mask, clip)
+    assert policy_loss.item() == pytest.approx(sum(policy_terms) / count)
+    assert value_loss.item() == pytest.approx(sum(value_terms) / count)
+    assert stats.clip_fraction.item() == pytest.approx(clipped / count)
 
 
 # --- SFT ---
