@@ -36,10 +36,10 @@ def test_without_the_spans_both_are_the_same_text(left: str, right: str) -> None
 
 
 def test_a_long_pair_takes_no_time() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     left, right = "a" + "xy" * 50_000 + "b", "a" + "yx" * 50_000 + "b"
     assert differing_spans(left, right) == (((1, 100_001),), ((1, 100_001),))
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_similarity_is_the_share_of_letters_in_common() -> None:

@@ -34,10 +34,10 @@ def test_a_line_of_a_gigabyte_is_refused_without_reading_it(tmp_path: Path, name
     with file.open("wb") as stream:
         stream.truncate(1024**3)  # sparse: takes no room
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(FileRefusedError, match="the file has 1 GB, more than 64 MB"):
         read_file(file)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert tracemalloc.get_traced_memory()[1] < 10 * 1024**2
     tracemalloc.stop()
 
@@ -92,11 +92,11 @@ def test_brackets_inside_texts_do_not_count_as_nesting() -> None:
 
 
 def test_many_brackets_in_a_megabyte_take_little_time() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     for line in ("[" * 1_000_000, '"' + "\\" * 999_999, '{"' + "[\\" * 400_000, "{}" * 500_000):
         with pytest.raises(LineError):
             parse_object(line)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_crlf_bom_and_blank_lines_are_taken_as_they_are_meant(tmp_path: Path) -> None:

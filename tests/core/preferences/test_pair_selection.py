@@ -248,9 +248,9 @@ def test_a_choice_takes_less_than_the_wait_for_a_key_allows() -> None:
     config = SelectionConfig(random=0, uncertain=1, repeats=0)
     times = []
     for turn in range(15):
-        started = time.perf_counter()
+        started = time.process_time()
         choose_pair(pool, history, config, 1, turn)
-        times.append(time.perf_counter() - started)
+        times.append(time.process_time() - started)
     assert min(times) < 0.05
 
 
