@@ -33,8 +33,8 @@ DPO = Method(
     trainer="core.trainers.dpo:DPOTrainer",
     trains="policy",
     starts_from="sft",
-    summary="Raises the chosen completion's log-probability against the rejected one's, both relative to the reference; "
-    "no reward model, no critic.",
+    summary="Raises the chosen completion's log-probability against the rejected one's, both relative to the "
+    "reference; no reward model, no critic.",
     when="When you have pairs and want the simplest thing that works; online, with a judge, it keeps improving.",
     pitfalls="Offline with small β the chosen texts' own probability falls too and samples grow alike.",
     charts=(

@@ -42,14 +42,20 @@ class GoldReward:
 
 
 class LearnedReward:
-    """A frozen reward model."""
+    """A frozen reward model; its members' scores become one by their ``mean`` or their ``minimum``.
 
-    def __init__(self, model: RewardEnsemble) -> None:
+    The minimum is what no member objects to (arXiv 2310.02743: it resists over-optimisation).
+    """
+
+    def __init__(self, model: RewardEnsemble, combine: str = "mean") -> None:
+        if combine not in ("mean", "minimum"):
+            raise ValueError(f"combine must be mean or minimum, not {combine!r}")
         self.model = model
+        self.combine = combine
 
     @torch.no_grad()
     def __call__(self, batch: Completions) -> Tensor:
-        scores: Tensor = self.model(batch)
+        scores: Tensor = self.model.each(batch).amin(0) if self.combine == "minimum" else self.model(batch)
         return scores
 
 
