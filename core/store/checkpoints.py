@@ -106,7 +106,7 @@ class CheckpointStore:
 
     def latest_good(self, run: int, kind: str | None = None) -> LoadedCheckpoint:
         """The newest checkpoint of a kind (None: either) that is whole. Raises CheckpointMissingError."""
-        return self._first_good(run, kind, reversed(self.list(run, kind)))
+        return self._first_good(run, kind, reversed(self._candidates(run, kind)))
 
     def nearest_good(self, run: int, step: int, kind: str | None = None) -> LoadedCheckpoint:
         """The whole checkpoint nearest to a step. Raises CheckpointMissingError."""
@@ -181,8 +181,12 @@ class CheckpointStore:
             raise CheckpointMissingError(f"run {run} has no whole {kind or 'checkpoint'} left: {notes[0]}")
         raise self._none(run, kind)
 
+    def _candidates(self, run: int, kind: str | None) -> Records:
+        """Those of a kind; without one, all that hold what the run has made, so not its inputs."""
+        return [each for each in self.list(run, kind) if kind is not None or each.kind != "inputs"]
+
     def _by_distance(self, run: int, step: int, kind: str | None) -> Records:
-        return sorted(self.list(run, kind), key=lambda each: (abs(each.step - step), -each.id))
+        return sorted(self._candidates(run, kind), key=lambda each: (abs(each.step - step), -each.id))
 
     def _none(self, run: int, kind: str | None) -> CheckpointMissingError:
         what = {"resume": "resume point", "snapshot": "snapshot"}.get(kind or "", "checkpoint")

@@ -53,6 +53,15 @@ def test_the_nearest_is_found_and_the_newer_of_two(session):
     assert session.checkpoints.nearest_good(1, 90).data == b"100"
 
 
+def test_what_a_run_was_given_is_not_what_it_made(session):
+    session.checkpoints.save(1, 0, "inputs", b"given")
+    with pytest.raises(CheckpointMissingError, match="no checkpoint yet"):
+        session.checkpoints.nearest_good(1, 0)
+    session.checkpoints.save(1, 10, "snapshot", b"made")
+    assert session.checkpoints.at(1, 0).step == 10
+    assert session.checkpoints.latest_good(1, "inputs").data == b"given"
+
+
 def test_old_ones_are_pruned_with_their_files(session):
     for step in range(1, 6):
         session.checkpoints.save(1, step, "resume", bytes([step]), score=float(step == 2))

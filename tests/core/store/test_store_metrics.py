@@ -81,7 +81,7 @@ appends = st.tuples(st.just("append"), st.integers(-30, 20), st.lists(values, mi
 truncates = st.tuples(st.just("truncate"), st.integers(-5, 90), st.just([]))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(operations=st.lists(st.one_of(appends, truncates), max_size=12))
 def test_any_history_of_appends_and_truncations_reads_like_a_dictionary(session, monkeypatch, operations):
     monkeypatch.setattr("core.store.metrics.CHUNK_STEPS", 16)
