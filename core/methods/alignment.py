@@ -89,7 +89,10 @@ class CriticConfig(PricedConfig):
 
     gamma: float = knob(1.0, "γ: discount of later rewards", minimum=0, maximum=1)
     lam: float = knob(
-        0.95, "λ of generalised advantage estimation: 0 one step ahead, 1 to the end", minimum=0, maximum=1
+        1.0,
+        "λ of generalised advantage estimation: 0 one step ahead, 1 to the end (best for one reward at the end)",
+        minimum=0,
+        maximum=1,
     )
     value_coefficient: float = knob(0.5, "weight of the value loss", minimum=0, live=True)
     critic: str = knob(

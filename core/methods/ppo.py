@@ -11,10 +11,16 @@ from core.methods.base import Chart, Method
 class PPOConfig(CriticConfig):
     """Knobs of PPO as used for RLHF."""
 
-    steps: int = knob(150, "batches of completions in all; the schedule spans them", minimum=1, maximum=1_000_000)
+    steps: int = knob(240, "batches of completions in all; the schedule spans them", minimum=1, maximum=1_000_000)
     batch_size: int = knob(512, "completions a step", minimum=1, maximum=16_384)
     minibatch_size: int = knob(256, "completions an update of the weights", minimum=1, maximum=16_384)
-    epochs: int = knob(2, "passes over each batch", minimum=1, maximum=64)
+    epochs: int = knob(
+        1,
+        "passes over each batch; fresh completions are cheap here, and one pass keeps ratios near 1",
+        minimum=1,
+        maximum=64,
+    )
+    learning_rate: float = knob(3e-3, "peak learning rate of AdamW", minimum=0, maximum=1, live=True)
     clip: float = knob(0.2, "ε: the ratio to the old policy counts only within 1 ± ε", above=0, maximum=10, live=True)
     value_clip: float = knob(0.2, "how far a value may move from its old one in a step", above=0, live=True)
 

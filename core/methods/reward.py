@@ -2,10 +2,19 @@
 
 from dataclasses import dataclass
 
-from core.config import knob
+from core.config import ConfigError, knob
 from core.methods.base import Chart, Method, TrainingConfig
+from core.preferences.tastes import MAX_NOISE, TasteError, find_taste, taste_names
 
 PAIR_SOURCES = ("automatic", "labels", "file", "mixed")
+
+
+def check_taste(name: str) -> None:
+    """Raises ConfigError for a taste that does not exist. Whether a task has a gold rule shows when a run starts."""
+    try:
+        find_taste(name, gold=lambda _prompt, _completion: 0.0)
+    except TasteError as error:
+        raise ConfigError(str(error)) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,17 +23,23 @@ class RewardConfig(TrainingConfig):
 
     steps: int = knob(300, "updates in all; the learning-rate schedule spans them", minimum=1, maximum=1_000_000)
     batch_size: int = knob(64, "pairs a step", minimum=1, maximum=16_384)
+    learning_rate: float = knob(3e-3, "peak learning rate of AdamW", minimum=0, maximum=1, live=True)
     weight_decay: float = knob(0.05, "decoupled weight decay", minimum=0, maximum=10)
     keep_best: bool = knob(True, "end with the weights of the best validation instead of the last")
     pairs: str = knob("automatic", "where preference pairs come from", choices=PAIR_SOURCES)
     pair_count: int = knob(2000, "pairs that the automatic labeller judges", minimum=2, maximum=1_000_000)
-    label_noise: float = knob(0.0, "share of automatic judgements that are turned round", minimum=0, maximum=0.5)
+    label_noise: float = knob(0.0, "share of automatic judgements that are turned round", minimum=0, maximum=MAX_NOISE)
+    taste: str = knob("gold", f"what the automatic labeller likes: {', '.join(taste_names())}")
     validation_share: float = knob(0.1, "share of the pairs held out to measure accuracy", minimum=0.01, maximum=0.9)
     margin: float = knob(0.0, "margin demanded at full preference strength (half of it at middle)", minimum=0)
     center: float = knob(0.0, "pull of each pair's summed scores to 0", minimum=0)
     ensemble: int = knob(
         1, "reward models trained from different seeds; their mean is the score", minimum=1, maximum=16
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_taste(self.taste)
 
 
 REWARD = Method(

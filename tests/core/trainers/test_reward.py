@@ -71,7 +71,8 @@ def test_accuracy_is_measured_on_the_held_out_pairs(sft_weights):
             tokens = torch.tensor([[*task.encode_prompt(prompt), *task.encode_completion(text)]])
             member = trainer.model.members[0]
             hidden = member.backbone.hidden(tokens, torch.tensor([tokens.shape[1]]))
-            scores.append(member.head(hidden[0, -1]).item())
+            completion = hidden[0, len(task.encode_prompt(prompt)) :]
+            scores.append(member.head(torch.cat([hidden[0, -1], completion.mean(0)])).item())
         gap = scores[0] - scores[1]
         target = by_text[prompt, chosen, rejected].target
         losses.append(target * math.log1p(math.exp(-gap)) + (1 - target) * math.log1p(math.exp(gap)))
