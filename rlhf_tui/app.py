@@ -23,7 +23,7 @@ from rlhf_tui.safe_text import safe_str
 from rlhf_tui.screens.base import PlaygroundScreen
 from rlhf_tui.screens.table import SCREENS, neighbour
 from rlhf_tui.state import AppState
-from rlhf_tui.themes import THEMES, theme_for
+from rlhf_tui.themes import LINE_COLOURS, THEMES, theme_for
 from rlhf_tui.widgets.banner import EngineBanner
 from rlhf_tui.widgets.title_bar import TitleBar
 
@@ -286,6 +286,10 @@ class PlaygroundApp(App[None]):
     def _end_by_signal(self, number: int) -> None:
         if not self._leaving:
             self.leave(128 + number)
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Line colours for themes that are not ours."""
+        return LINE_COLOURS
 
     def get_default_screen(self) -> Screen[Any]:
         return Screen(id="_default")

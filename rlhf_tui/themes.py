@@ -6,6 +6,11 @@ asks for it. Every line also has a glyph of its own: nothing is told by colour a
 
 from textual.theme import BUILTIN_THEMES, Theme
 
+LINE_COLOURS = {
+    "line-1": "#56B4E9", "line-2": "#E69F00", "line-3": "#2FB48A",
+    "line-4": "#F0E442", "line-5": "#DA8FBA", "line-6": "#E8684A",
+}  # fmt: skip
+
 DARK = Theme(
     name="playground-dark",
     primary="#4C8DD6",
@@ -20,8 +25,7 @@ DARK = Theme(
     panel="#202733",
     dark=True,
     variables={
-        "line-1": "#56B4E9", "line-2": "#E69F00", "line-3": "#2FB48A",
-        "line-4": "#F0E442", "line-5": "#DA8FBA", "line-6": "#E8684A",
+        **LINE_COLOURS,
         "border": "#F0B429", "footer-key-foreground": "#F0B429", "input-selection-background": "#4C8DD6 40%",
         "block-cursor-text-style": "none", "footer-background": "#161B24",
     },

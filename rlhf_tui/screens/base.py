@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
-from textual.widgets import Footer
 
 from core.engine.protocol import Event
 from rlhf_tui.screens.topics import HelpTopic
 from rlhf_tui.widgets.banner import EngineBanner
+from rlhf_tui.widgets.key_bar import KeyBar
 from rlhf_tui.widgets.title_bar import TitleBar
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class PlaygroundScreen(Screen[None]):
         yield TitleBar(self.entry_name)
         yield EngineBanner()
         yield from self.compose_body()
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyBar()
 
     def compose_body(self) -> Iterable[Any]:
         """The widgets between banner and footer."""

@@ -35,6 +35,7 @@ from rlhf_tui.widgets.run_log import RunLog
 from rlhf_tui.widgets.sample_strip import SampleStrip
 
 PANES = (("charts", "Charts"), ("knobs", "Knobs"), ("samples", "Samples"), ("log", "Log"))
+_CHANGING_ACTIONS = ("start", "pause", "go_on", "stop", "step", "again", "fork")
 REFRESH = 0.25  # seconds between two looks at what changed, but for the charts, which have their own clock
 
 
@@ -73,6 +74,7 @@ class TrainScreen(TrainActions, PlaygroundScreen):
         self.options = ChartOptions()
         self.pane = PANES[0][0]
         self._changed = True
+        self._offered: list[bool | None] = []
 
     def compose_body(self) -> Iterable[Widget]:
         yield Pipeline(id="pipeline")
@@ -132,7 +134,11 @@ class TrainScreen(TrainActions, PlaygroundScreen):
         self.query_one(KnobForm).show(self.method, self.values(), self.only_live())
         line = next_step(state, self.method, self.drafts.get(self.method.name, {}), self.shown)
         self.query_one("#hint", Static).update(safe_text(line))
-        self.refresh_bindings()
+        # The footer makes its keys anew for this, which costs more than the rest together.
+        offered = [self.check_action(action, ()) for action in _CHANGING_ACTIONS]
+        if offered != self._offered:
+            self._offered = offered
+            self.refresh_bindings()
 
     def _show_samples(self) -> None:
         if self.method.trains == "reward_model":

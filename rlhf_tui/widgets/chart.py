@@ -78,6 +78,15 @@ class Chart(Widget, can_focus=True):
         self._strips: list[Strip] = []
         self.border_title = safe_text(title)
 
+    def show(self, title: str, feed: Callable[[], ChartData]) -> None:
+        """Draw something else from now on."""
+        if title != self.title:
+            self.title, self.border_title, self.border_subtitle = title, safe_text(title), ""
+            self.data, self._picture, self._strips = ChartData(), Picture([]), []
+            self.refresh()
+        self.feed, self.reading = feed, None
+        self.stale = self.misfit = True
+
     # --- drawing -----------------------------------------------------------------------------------------------
 
     def redraw(self) -> None:

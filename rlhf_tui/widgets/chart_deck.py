@@ -29,24 +29,24 @@ class ChartDeck(VerticalScroll, can_focus=False):
         self.set_interval(TICK, self.draw_one)
 
     async def show(self, feeds: Iterable[tuple[str, Callable[[], ChartData]]]) -> None:
-        """Put one chart for each (title, feed); those of the same titles stay and get the new feed."""
+        """Put one chart for each (title, feed). Charts are used again: to mount new ones takes long."""
         wanted = list(feeds)
-        if [chart.title for chart in self.charts] == [title for title, _ in wanted]:
-            for chart, (_, feed) in zip(self.charts, wanted, strict=True):
-                chart.feed, chart.reading = feed, None
-        else:
-            had_focus = any(chart.has_focus for chart in self.charts)
-            with self.app.batch_update():
-                await self.remove_children()
-                await self.mount(*(Chart(title, feed) for title, feed in wanted))
-                self.lay_out()
-            if had_focus and self.charts:
-                self.charts[0].focus()
+        pool = list(self.query(Chart))
+        missing = [Chart(title, feed) for title, feed in wanted[len(pool) :]]
+        for chart in pool:
+            chart.display = False
+        for chart, (title, feed) in zip(pool, wanted, strict=False):
+            chart.display = True
+            chart.show(title, feed)
+        if missing:
+            await self.mount(*missing)
+        self.lay_out()
         self.touch(fresh=True)
 
     @property
     def charts(self) -> list[Chart]:
-        return list(self.query(Chart))
+        """Those in use."""
+        return [chart for chart in self.query(Chart) if chart.display]
 
     def touch(self, fresh: bool = False) -> None:
         """There are new numbers; ``fresh``: draw at the next ticks, however lately each chart was drawn."""
@@ -72,8 +72,8 @@ class ChartDeck(VerticalScroll, can_focus=False):
 
     def _on_screen(self, chart: Widget) -> bool:
         maximized = self.screen.maximized
-        if maximized is not None and chart not in maximized.walk_children(Chart, with_self=True):
-            return False
+        if maximized is not None:
+            return maximized in chart.ancestors_with_self
         return bool(chart.region.overlaps(self.screen.region)) and self.region.overlaps(chart.region)
 
     def lay_out(self) -> None:

@@ -140,6 +140,7 @@ class KnobList(ScrollView, can_focus=True):
 class KnobForm(Vertical):
     """The list, and under it the knob at the cursor explained – or typed into."""
 
+    ALLOW_MAXIMIZE = True
     DEFAULT_CSS = """
     KnobForm { border: round $panel-lighten-2; border-title-color: $foreground; border-subtitle-color: $text-muted; }
     KnobForm:focus-within { border: round $accent; border-title-style: bold; }

@@ -14,6 +14,7 @@ _LONGEST = 400  # characters of one entry
 
 
 class RunLog(RichLog):
+    ALLOW_MAXIMIZE = True
     DEFAULT_CSS = """
     RunLog {
         border: round $panel-lighten-2; border-title-color: $foreground; padding: 0 1;

@@ -13,6 +13,7 @@ CUT_OFF = "⋯"  # after a text that reached the length limit instead of ending
 
 
 class SampleStrip(Widget, can_focus=True):
+    ALLOW_MAXIMIZE = True
     DEFAULT_CSS = """
     SampleStrip {
         border: round $panel-lighten-2; border-title-color: $foreground; border-subtitle-color: $text-muted;

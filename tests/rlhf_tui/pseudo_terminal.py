@@ -25,13 +25,8 @@ class Terminal:
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
             kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLORTERM")}
-            variables = {
-                "TERM": "xterm-256color",
-                "COLORTERM": "truecolor",
-                "PYTHONPATH": str(ROOT),
-                "OMP_NUM_THREADS": "1",
-            }
-            os.execvpe(command[0], command, {**kept, **variables, **environment})
+            ours = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+            os.execvpe(command[0], command, {**kept, **ours, **environment})
         self.resize(columns, rows)
 
     def resize(self, columns: int, rows: int) -> None:

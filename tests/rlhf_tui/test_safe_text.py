@@ -9,8 +9,8 @@ from textual.content import Content
 from rlhf_tui.safe_text import fit, safe_str, safe_text
 
 # Letters that hypothesis would find late: what terminals obey or do not show.
-TRICKY = "\x00\x07\x08\x1b\x7f\x80\x9b\x9d\u00ad\u034f\u061c\u115f\u180e\u200b\u200d\u200e\u2028\u202e\u2066\u3164\ufe0f\ufeff"
-TRICKY += "\ud800\udfff\U000e0001\U000e0101\n\r\t[]\\日本👩🏽e\u0301\u0301\u0301\u0301"
+TRICKY = "\x00\x07\x08\x1b\x7f\x80\x9b\x9d\u00ad\u034f\u061c\u115f\u180e\u200b\u200d\u200e\u2028\u202e\u2066"
+TRICKY += "\u3164\ufe0f\ufeff\ud800\udfff\U000e0001\U000e0101\n\r\t[]\\日本👩🏽e\u0301\u0301\u0301\u0301"
 any_text = st.text(st.one_of(st.characters(), st.sampled_from(TRICKY)), max_size=60)
 
 

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -41,7 +43,7 @@ def test_thinning_keeps_every_extreme_of_every_column(values: list[float], colum
     assert kept_y.max() == y.max() and kept_y.min() == y.min()
     edges = np.linspace(low, high, columns + 1)
     edges[-1] = np.inf  # the last column holds its right end
-    for left, right in zip(edges[:-1], edges[1:], strict=True):
+    for left, right in itertools.pairwise(edges):
         inside, kept = y[(x >= left) & (x < right)], kept_y[(kept_x >= left) & (kept_x < right)]
         if len(inside):
             assert kept.max() == inside.max() and kept.min() == inside.min()

@@ -37,7 +37,7 @@ def test_events_make_runs_and_numbers() -> None:
     ]  # fmt: skip
     assert run.samples is not None and run.samples.step == 20
     assert run.rate == 2.0 and run.eta == 40.0  # 0.5 s a step, 80 steps to go
-    assert [entry.text for entry in state.log][0] == "approximate resume"
+    assert state.log[0].text == "approximate resume"
 
 
 def test_runs_that_train_at_once_share_the_time() -> None:
