@@ -81,10 +81,9 @@ def token_width(batch: Completions) -> int:
 def pad(rows: Sequence[Sequence[int]], device: torch.device | None = None) -> tuple[Tensor, Tensor]:
     """Rows of ids as ([B, longest] with PAD on the right, mask bool of the same shape)."""
     longest = max(1, *(len(row) for row in rows)) if rows else 1
-    tokens = torch.tensor([[*row, *[CharTokenizer.pad_id] * (longest - len(row))] for row in rows], dtype=torch.long)
-    lengths = torch.tensor([len(row) for row in rows])
-    mask = torch.arange(longest) < lengths.unsqueeze(1)
-    return tokens.to(device), mask.to(device)
+    padded = [[*row, *[CharTokenizer.pad_id] * (longest - len(row))] for row in rows]
+    lengths = torch.tensor([[len(row)] for row in rows], device=device)
+    return torch.tensor(padded, device=device), torch.arange(longest, device=device) < lengths
 
 
 def completions_of(
@@ -136,7 +135,7 @@ def uniforms(row_seeds: Tensor, count: int) -> Tensor:
     generator), so a row's text hangs on no other row, nor on the batch's size, nor on when others stop.
     """
     golden, first, second = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15  # as signed 64 bits
-    z = row_seeds.unsqueeze(1) + golden * torch.arange(1, count + 1)
+    z = row_seeds.unsqueeze(1) + golden * torch.arange(1, count + 1, device=row_seeds.device)
     z = (z ^ _shift_right(z, 30)) * first
     z = (z ^ _shift_right(z, 27)) * second
     z = z ^ _shift_right(z, 31)
@@ -188,7 +187,7 @@ def generate(
             f"{max_new_tokens}, {temperature}, {top_k}, {top_p}"
         )
     if row_seeds is None:
-        row_seeds = torch.randint(2**63 - 1, (len(prompts),), generator=generator)
+        row_seeds = torch.randint(2**63 - 1, (len(prompts),), generator=generator, device="cpu")
     numbers = uniforms(row_seeds.cpu(), max_new_tokens).to(model.head.weight.device)
     with torch.no_grad():
         return _write(model, prompts, numbers, temperature, top_k, top_p, keep)

@@ -30,7 +30,7 @@ def seeds(count: int, first: int = 0) -> torch.Tensor:
 
 
 def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+    return torch.Generator("cpu").manual_seed(seed)
 
 
 # --- batches ---
@@ -463,3 +463,26 @@ def test_the_default_settings_limit_nothing():
     plain = generate(model, [PROMPTS[0]] * 200, 3, row_seeds=row_seeds)
     told = generate(model, [PROMPTS[0]] * 200, 3, 1.0, 0, 1.0, row_seeds=row_seeds)
     assert torch.equal(plain.tokens, told.tokens)
+
+
+# --- devices ---
+
+
+def test_batches_are_made_on_the_device_asked_for():
+    meta = torch.device("meta")
+    assert {each.device.type for each in pad([[A], [B, C]], meta)} == {"meta"}
+    assert {each.device.type for each in vars(completions_of([[BOS]], [[A]], meta)).values()} == {"meta"}
+    assert {each.device.type for each in vars(uneven().to(meta)).values()} == {"meta"}
+
+
+def test_everything_stays_on_the_models_device_whatever_the_default_one_is():
+    """As on a GPU: a tensor made without saying where would be on another device than the model, and fail."""
+    model, batch = HistoryModel(seed=1), uneven()
+    expected = generate(model, PROMPTS * 4, 6, top_k=3, top_p=0.9, generator=generator(2), keep=True)
+    logits, sequences = completion_logits(model, batch), batch.sequences()
+    with torch.device("meta"):
+        found = generate(model, PROMPTS * 4, 6, top_k=3, top_p=0.9, generator=generator(2), keep=True)
+        assert torch.equal(completion_logits(model, batch), logits)
+        assert torch.equal(batch.sequences()[0], sequences[0])
+    for name, each in vars(expected).items():
+        assert torch.equal(vars(found)[name], each), name

@@ -31,7 +31,7 @@ class HistoryModel(LanguageModel):
         return (state * 31 + tokens + 1) % self.SIZE
 
     def hidden(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        state = torch.zeros(len(tokens), dtype=torch.long)
+        state = torch.zeros(len(tokens), dtype=torch.long, device=tokens.device)
         states = []
         for t in range(tokens.shape[1]):
             state = self._read(state, tokens[:, t])
@@ -39,7 +39,7 @@ class HistoryModel(LanguageModel):
         return self.table[torch.stack(states, 1)]
 
     def begin(self, prompts: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        state = torch.zeros(len(prompts), dtype=torch.long)
+        state = torch.zeros(len(prompts), dtype=torch.long, device=prompts.device)
         for t in range(prompts.shape[1]):
             state = torch.where(t < lengths, self._read(state, prompts[:, t]), state)
         return self.table[state], state
