@@ -5,6 +5,7 @@ import torch
 from core.models.config import BackboneConfig as BackboneConfig
 from core.models.language_model import LanguageModel
 from core.models.lstm import LSTMLanguageModel
+from core.models.transformer import TransformerLanguageModel
 from core.randomness import derived_seed
 
 
@@ -12,6 +13,10 @@ def build_language_model(backbone: BackboneConfig, vocabulary_size: int, seed: i
     """A fresh model whose weights depend on ``seed`` alone; the global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(seed, "weights"))
+        if backbone.kind == "transformer":
+            return TransformerLanguageModel(
+                vocabulary_size, backbone.embedding, backbone.hidden, backbone.layers, backbone.heads, backbone.context
+            )
         return LSTMLanguageModel(vocabulary_size, backbone.embedding, backbone.hidden, backbone.layers)
 
 
