@@ -1,0 +1,206 @@
+"""How fast this machine trains and samples, against what its matrix product can do.
+
+Rates are of whole steps as the trainers run them. Shares count the model's arithmetic (multiply and add are two, the
+backward pass is twice the forward one) for the letters that are really there; look-ups, losses and optimizers count
+nothing, so a share says how much of the peak goes into the model itself.
+"""
+
+import dataclasses
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from core.methods.dpo import DPOConfig
+from core.methods.ppo import PPOConfig
+from core.methods.reward import RewardConfig
+from core.methods.sft import SFTConfig
+from core.models.build import BackboneConfig, build_language_model
+from core.models.language_model import LanguageModel
+from core.preferences.pair import PreferencePair
+from core.randomness import generator_for
+from core.sampling import generate
+from core.tasks.base import Demonstration, Task
+from core.tasks.table import load_task
+from core.tokenizer import CharTokenizer
+from core.trainers.base import Trainer, TrainerInputs, Weights
+from core.trainers.dpo import DPOTrainer
+from core.trainers.ppo import PPOTrainer
+from core.trainers.reward import RewardTrainer
+from core.trainers.sft import SFTTrainer
+
+LETTERS = 20
+PROMPT_LETTERS = 4  # with the marks around them, six tokens
+BATCH = 256
+MATMUL_SIZE = 1024
+ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One line of the bench. ``share`` is that of the matmul peak, None where it would say nothing."""
+
+    name: str
+    rate: float  # items a second, the median of a few rounds
+    unit: str
+    share: float | None = None
+
+
+def seconds(work: Callable[[], object], device: torch.device, rounds: int = ROUNDS) -> float:
+    """Median seconds of ``work`` after one round that does not count."""
+    taken = []
+    for _ in range(rounds + 1):
+        start = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        elif device.type == "mps":
+            torch.mps.synchronize()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken[1:])
+
+
+def matmul_peak(device: torch.device) -> float:
+    """FLOP/s of a square float32 matrix product, the best of several."""
+    left = torch.randn(MATMUL_SIZE, MATMUL_SIZE, generator=generator_for(0, "matmul")).to(device)
+    best = min(seconds(lambda: left @ left, device, rounds=1) for _ in range(3 * ROUNDS))
+    return 2 * MATMUL_SIZE**3 / best
+
+
+def forward_flops(backbone: BackboneConfig, vocabulary: int) -> float:
+    """Arithmetic of one token through an LSTM language model: its matrices, two operations a weight."""
+    widths = [backbone.embedding] + [backbone.hidden] * (backbone.layers - 1)
+    recurrent = sum(4 * backbone.hidden * (below + backbone.hidden) for below in widths)
+    return 2.0 * (recurrent + backbone.hidden * vocabulary)
+
+
+def letters_task(letters: int = LETTERS) -> Task:
+    """Random letters, each completion of ``letters``: the cost is the point, not what is learned."""
+    words = load_task("words", 0)
+    dice = generator_for(0, "letters")
+    rows = torch.randint(26, (4 * BATCH, PROMPT_LETTERS + letters), generator=dice).tolist()
+    texts = ["".join(words.alphabet[letter] for letter in row) for row in rows]
+    demonstrations = tuple(Demonstration(text[:PROMPT_LETTERS], text[PROMPT_LETTERS:]) for text in texts)
+    return dataclasses.replace(
+        words, prompts=tuple(each.prompt for each in demonstrations), demonstrations=demonstrations,
+        held_out_demonstrations=demonstrations[:BATCH], max_new_tokens=letters,
+    )  # fmt: skip
+
+
+def endless(backbone: BackboneConfig, vocabulary: int) -> Weights:
+    """Weights of a model that never writes EOS, so that every completion has all its letters."""
+    model = build_language_model(backbone, vocabulary, seed=0)
+    with torch.no_grad():
+        model.head.bias[CharTokenizer.eos_id] = -1e4
+    return model.state_dict()
+
+
+class Workbench:
+    """Trainers on random letters, ready to be timed."""
+
+    def __init__(self, device: torch.device, backbone: BackboneConfig | None = None) -> None:
+        self.device = device
+        self.backbone = backbone or BackboneConfig()
+        self.task = letters_task()
+        self.weights = endless(self.backbone, len(self.task.tokenizer))
+
+    def inputs(self, task: Task | None = None, pairs: tuple[PreferencePair, ...] = ()) -> TrainerInputs:
+        return TrainerInputs(task or self.task, 0, self.device, self.backbone, policy=self.weights, pairs=pairs)
+
+    def pairs(self, count: int = 1024) -> tuple[PreferencePair, ...]:
+        """Pairs of random letters, each completion of full length."""
+        shown = self.task.demonstrations
+        others = [shown[index * 7 % len(shown) - 1].completion for index in range(count)]
+        asked = [shown[index % len(shown)] for index in range(count)]
+        return tuple(PreferencePair(a.prompt, a.completion, b) for a, b in zip(asked, others, strict=True))
+
+    def step_seconds(self, trainer: Trainer[Any], rounds: int = ROUNDS) -> float:
+        """Median seconds of a training step."""
+        return seconds(lambda: one_step(trainer), self.device, rounds)
+
+    def sft(self, batch: int = BATCH) -> Trainer[Any]:
+        return SFTTrainer(SFTConfig(batch_size=batch, **NEVER_VALIDATE), self.inputs())
+
+    def ppo(self, epochs: int = 1, batch: int = BATCH) -> Trainer[Any]:
+        config = PPOConfig(batch_size=batch, minibatch_size=min(batch, BATCH), epochs=epochs, **NEVER_VALIDATE)
+        return PPOTrainer(config, self.inputs())
+
+    def dpo(self, batch: int = 64) -> Trainer[Any]:
+        return DPOTrainer(DPOConfig(pairs="file", batch_size=batch, **NEVER_VALIDATE), self.inputs(pairs=self.pairs()))
+
+    def reward(self, batch: int = 64) -> Trainer[Any]:
+        return RewardTrainer(
+            RewardConfig(pairs="file", batch_size=batch, **NEVER_VALIDATE), self.inputs(pairs=self.pairs())
+        )
+
+    def policy(self) -> LanguageModel:
+        model = build_language_model(self.backbone, len(self.task.tokenizer), seed=0)
+        model.load_state_dict(self.weights)
+        return model.to(self.device)
+
+    def sampling_seconds(self, count: int = BATCH, letters: int = LETTERS) -> float:
+        model, prompts = self.policy(), [self.task.encode_prompt(p) for p in self.task.prompts]
+        asked = [prompts[row % len(prompts)] for row in range(count)]
+        dice = generator_for(0, "bench")
+        return seconds(lambda: generate(model, asked, letters, generator=dice), self.device)
+
+
+NEVER_VALIDATE: dict[str, Any] = {"steps": 100_000, "evaluate_every": 100_000}
+
+
+def one_step(trainer: Trainer[Any]) -> None:
+    """A whole step of a trainer."""
+    for _ in trainer.step():
+        pass
+
+
+def speeds(device: torch.device) -> Generator[Speed, None, None]:
+    """The bench's lines, each as soon as it is measured."""
+    bench = Workbench(device)
+    peak = matmul_peak(device)
+    yield Speed("matrix product", peak / 1e9, "GFLOP/s")
+    forward = forward_flops(bench.backbone, len(bench.task.tokenizer))
+    tokens = PROMPT_LETTERS + 2 + LETTERS  # read for one completion; its last letter (or EOS) is only predicted
+
+    def speed(name: str, unit: str, items: float, taken: float, passes: float) -> Speed:
+        return Speed(name, items / taken, unit, forward * passes * items / taken / peak)
+
+    taken = bench.step_seconds(bench.sft())
+    yield speed("SFT", "tokens/s", BATCH * (tokens + 1), taken, 3)
+    taken = bench.sampling_seconds()
+    yield speed("sampling", "completions/s", BATCH, taken, tokens)
+    taken = bench.step_seconds(bench.reward())
+    yield speed("reward model", "pairs/s", 64, taken, 3 * 2 * (tokens + 1))
+    taken = bench.step_seconds(bench.dpo())
+    yield speed("DPO, offline", "pairs/s", 64, taken, 3 * 2 * (tokens + 1))
+    for epochs in (1, 4):
+        taken = bench.step_seconds(bench.ppo(epochs))
+        name = f"PPO, {epochs} epoch{'s' if epochs > 1 else ''}"
+        yield speed(name, "completions/s", BATCH, taken, (2 + 3 * epochs) * tokens)
+    yield Speed("memory of the engine", peak_memory() / 1e6, "MB")
+
+
+def peak_memory() -> float:
+    """The most memory that this process has had, bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+
+
+def growth(device: torch.device) -> Generator[Speed, None, None]:
+    """How cost grows with size, per item: microseconds that one item of a batch takes."""
+    bench = Workbench(device)
+    for batch in (16, 64, 256, 1024, 4096):
+        taken = bench.step_seconds(bench.ppo(1, batch), rounds=3)
+        yield Speed(f"PPO, batch {batch}", 1e6 * taken / batch, "µs/completion")
+    for hidden in (64, 128, 256, 512):
+        wide = Workbench(device, BackboneConfig(hidden=hidden))
+        forward = forward_flops(wide.backbone, len(wide.task.tokenizer))
+        taken = wide.step_seconds(wide.sft(), rounds=3)
+        yield Speed(
+            f"SFT, hidden {hidden}", 1e12 * taken / (3 * forward * BATCH * (PROMPT_LETTERS + 3 + LETTERS)), "ps/FLOP"
+        )
