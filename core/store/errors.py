@@ -132,3 +132,6 @@ def translated(place: Path) -> Iterator[None]:
         raise from_sqlite(error, place) from error
     except OSError as error:
         raise from_os(error, place) from error
+    except UnicodeDecodeError as error:
+        # A damaged schema, quoted in SQLite's own message, which Python then fails to decode.
+        raise SessionBrokenError(f"{place} is damaged: {one_line(error)}") from error

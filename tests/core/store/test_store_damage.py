@@ -83,6 +83,14 @@ def test_flipped_bytes_are_refused_or_harmless_many_times(whole):
     assert flip(folder, content, expected, times=5000, seed=2) > 1000
 
 
+def test_a_damaged_schema_that_is_no_text_is_one_line(whole):
+    folder, content, _ = whole
+    (folder / "session.db").write_bytes(content.replace(b"NOT NULL", b"NOT NU\xccL", 1))
+    with pytest.raises(SessionBrokenError, match="is damaged"):
+        Session.open(folder)
+    assert "damaged" in locations.list_sessions(folder.parent)[0].problem
+
+
 def test_truncation_at_a_hundred_places_is_refused(whole):
     folder, content, expected = whole
     for part in range(100):
