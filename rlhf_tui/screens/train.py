@@ -201,14 +201,16 @@ class TrainScreen(TrainActions, PlaygroundScreen):
         if "run" not in saved:
             self.shown = self.playground.state.newest(self.method.name)
         drafts = saved.get("drafts")
-        self.drafts = {n: dict(d) for n, d in drafts.items() if n in METHODS} if isinstance(drafts, dict) else {}
+        kept = drafts.items() if isinstance(drafts, dict) else ()
+        self.drafts = {name: dict(draft) for name, draft in kept if name in METHODS and isinstance(draft, dict)}
         axis, smoothing, log = saved.get("axis"), saved.get("smoothing"), saved.get("log")
         self.options = ChartOptions(
             axis if axis in AXES else "step",
             smoothing if smoothing in SMOOTHING else self.options.smoothing,
             frozenset(str(title) for title in log) if isinstance(log, list) else frozenset(),
         )
-        self.pane = saved["pane"] if saved.get("pane") in dict(PANES) else self.pane
+        pane = str(saved.get("pane"))
+        self.pane = pane if pane in dict(PANES) else self.pane
 
     def would_be_lost(self) -> list[str]:
         unsent = self.query_one(KnobForm).unsent

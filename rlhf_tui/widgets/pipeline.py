@@ -53,30 +53,35 @@ class Pipeline(Widget, can_focus=True):
         self.refresh()
 
     def render(self) -> Content:
-        full = self._line(detailed=True)
-        line = full if full.cell_length <= self.size.width else self._line(detailed=False)
-        if line.cell_length <= self.size.width:
-            return line
-        # Too many methods for the width: begin so that the selected one is whole.
-        start = next((start for start, _, name in self._places if name == self.selected), 0)
-        cut = max(0, min(start - 4, line.cell_length - self.size.width))
-        self._places = [(start - cut, end - cut, name) for start, end, name in self._places]
-        return line[cut:]
+        names, width = list(METHODS), self.size.width
+        line = self._line(names, detailed=True)
+        while line.cell_length > width and (dropped := self._least_needed(names)) is not None:
+            names.remove(dropped)
+            line = self._line(names, detailed=line.cell_length < 2 * width)
+        return line if line.cell_length <= width else self._line(names, detailed=False)
 
-    def _line(self, detailed: bool) -> Content:
+    def _least_needed(self, names: list[str]) -> str | None:
+        """The last method that is neither selected, nor the way there, nor ever tried."""
+        spare = [name for name in names[2:] if name != self.selected and self.runs.get(name) is None]
+        tried = [name for name in names[2:] if name != self.selected]
+        return spare[-1] if spare else tried[-1] if tried else None
+
+    def _line(self, names: list[str], detailed: bool) -> Content:
         line = Content("")
         self._places = []
-        for index, (name, method) in enumerate(METHODS.items()):
+        for index, name in enumerate(names):
+            method = METHODS[name]
             if index:
                 line += Content.styled(" → " if index <= 2 else " · ", "dim")
-            run = self.runs.get(name)
-            item = Content.styled(f" {key_of(name)} ", "dim") + Content.styled(method.title, "bold")
-            item += self._progress(run, detailed) + Content(" ")
+            key = f"{key_of(name)} " if key_of(name) else ""
+            item = Content.styled(f" {key}", "dim") + Content.styled(method.title, "bold")
+            item += self._progress(self.runs.get(name), detailed) + Content(" ")
             start = line.cell_length
             # One style throughout: reversed colours of several kinds would be a patchwork.
             line += Content.styled(item.plain, "bold reverse") if name == self.selected else item
             self._places.append((start, line.cell_length, name))
-        return line
+        hidden = len(METHODS) - len(names)
+        return line + Content.styled(f" +{hidden} ›", "dim") if hidden else line
 
     @staticmethod
     def _progress(run: Run | None, detailed: bool) -> Content:

@@ -1,0 +1,136 @@
+"""Key to repaint while PPO trains at full speed: the real engine, four live charts, 120×40, a real pseudo-terminal.
+
+    python tests/benchmarks/ui_latency.py [--seconds 60] [--headless-seconds 30]
+
+A key is pressed about five times a second at an uneven pace, one that changes something at once (Tab, the reading
+line, a knob). Latency is from the write of the key to the first byte that comes back after it, less whatever was
+already on its way. The trainer's rate with the screen is set beside its rate without one (the same engine, asked over
+pipes). Also: first frame, engine ready, pause acknowledged and in force.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1] / "rlhf_tui")]
+
+from pseudo_terminal import Terminal, app_command  # noqa: E402
+
+from core.engine.protocol import Event, Metrics, Open, RunState, Start  # noqa: E402
+from core.store import Session  # noqa: E402
+from rlhf_tui.engine_client import EngineClient  # noqa: E402
+
+KEYS = ("\t", "\t", "\x1b[Z", "k", "\x1b[B", "\x1b[A", "g", "\x1b[D", "\x1b[D", "\x1b[C")
+SFT_STEPS = 40  # a reference of some sort; its quality does not matter here
+
+
+async def headless(folder: Path, seconds: float) -> float:
+    """Steps a second of PPO without a screen; trains the SFT run that the other half starts from, too."""
+    done = asyncio.Event()
+    steps: list[float] = []
+
+    def hear(event: Event) -> None:
+        if isinstance(event, RunState) and event.method == "sft" and event.state == "done":
+            done.set()
+        if isinstance(event, Metrics) and event.run == 2:
+            steps.append(time.monotonic())
+
+    client = EngineClient(hear, device="cpu", threads=1)
+    await client.start()
+    await client.request(Open, folder=str(folder), task="words")
+    await client.request(Start, method="sft", config={"steps": SFT_STEPS})
+    await done.wait()
+    await client.request(Start, method="ppo", config={"steps": 100_000}, parent=1)
+    while len(steps) < 3:  # warm
+        await asyncio.sleep(0.1)
+    first = len(steps)
+    start = time.monotonic()
+    await asyncio.sleep(seconds)
+    rate = (len(steps) - first) / (time.monotonic() - start)
+    await client.close()
+    return rate
+
+
+def settle(terminal: Terminal, quiet: float = 0.03, timeout: float = 1.0) -> None:
+    """Read until nothing has come for a moment, so that the next byte is an answer."""
+    end = time.monotonic() + timeout
+    while terminal.read(quiet) and time.monotonic() < end:
+        pass
+
+
+def last_step(folder: Path, run: int) -> tuple[int, float]:
+    with Session.open(folder, read_only=True) as session:
+        table = session.metrics.read(run)
+        return (int(table.steps[-1]), float(table.seconds[-1])) if len(table) else (0, 0.0)
+
+
+def with_screen(folder: Path, seconds: float) -> dict[str, float]:
+    began = time.monotonic()
+    terminal = Terminal(app_command(folder, scripted=False), 120, 40)
+    try:
+        terminal.wait_for("Train", "knobs of")
+        first_frame = time.monotonic() - began
+        terminal.wait_for("CPU", timeout=60)
+        ready = time.monotonic() - began
+        terminal.send("3")
+        terminal.read(0.5)
+        terminal.send("R")  # another PPO run from the same reference
+        terminal.wait_for("is learning", timeout=60)
+        terminal.read(5.0)
+        before, start = last_step(folder, 3), time.monotonic()
+        generator = random.Random(0)
+        latencies = []
+        while time.monotonic() - start < seconds:
+            terminal.read(generator.uniform(0.05, 0.25))
+            settle(terminal)
+            pressed = time.monotonic()
+            terminal.send(generator.choice(KEYS))
+            while not terminal.read(0.002):
+                if time.monotonic() - pressed > 2:
+                    break
+            latencies.append(1000 * (time.monotonic() - pressed))
+        after, elapsed = last_step(folder, 3), time.monotonic() - start
+        pressed = time.monotonic()
+        terminal.send(" ")
+        terminal.wait_for("pause", timeout=10)  # "pauses at the end of this step", or paused already
+        acknowledged = time.monotonic() - pressed
+        terminal.wait_for("is paused", timeout=10)
+        paused = time.monotonic() - pressed
+        terminal.send("q")
+        terminal.ended()
+    finally:
+        terminal.close()
+    latencies.sort()
+    return {
+        "first_frame_s": first_frame, "engine_ready_s": ready, "keys": len(latencies),
+        "p50_ms": statistics.median(latencies), "p99_ms": latencies[int(0.99 * (len(latencies) - 1))],
+        "max_ms": latencies[-1], "steps_per_s": (after[0] - before[0]) / elapsed,
+        "pause_acknowledged_s": acknowledged, "pause_in_force_s": paused,
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--headless-seconds", type=float, default=30.0)
+    options = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "session"
+        Session.create(folder, title="latency").close()
+        alone = asyncio.run(headless(folder, options.headless_seconds))
+        result = {"headless_steps_per_s": alone, **with_screen(folder, options.seconds)}
+    result["lost_share"] = 1 - result["steps_per_s"] / alone if alone else float("nan")
+    result["load"] = os.getloadavg()[0]
+    print(json.dumps({name: round(value, 3) for name, value in result.items()}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
