@@ -12,7 +12,12 @@ LOSSES = ("dpo", "robust", "hinge", "ipo", "simpo")
 class DemonstrationMixConfig(AlignmentConfig):
     """A share of SFT in the loss of a method that learns from preferences."""
 
-    beta: float = knob(0.1, "β: how strongly the implicit reward is tied to the reference", above=0, live=True)
+    beta: float = knob(
+        0.5,
+        "β: how strongly the implicit reward is tied to the reference (0.1 online ends near KL 20)",
+        above=0,
+        live=True,
+    )
     sft_weight: float = knob(
         0.0, "weight of an SFT loss beside the preference loss; 0.1 keeps samples diverse", minimum=0, live=True
     )
