@@ -8,12 +8,12 @@ import torch
 from core.engine.driver import RunDriver
 from core.engine.launching import RefusedError
 from core.engine.looking import Wanted, describe, write
-from core.engine.protocol import Evaluate, Evaluation, Event, Sample, Samples
+from core.engine.protocol import Evaluate, Evaluation, Event, Sample, Samples, Score, Scores
 from core.engine.workspace import Workspace
 from core.evaluation.probe import measure, probe_rollout, win_rate
 from core.methods.table import find_method
 from core.models.language_model import LanguageModel
-from core.sampling import Rollout
+from core.sampling import Rollout, completions_of
 
 MOST_SAMPLES = 512  # at once; more would keep other commands waiting
 STRIP_PROMPTS = 5
@@ -34,7 +34,8 @@ def sample(workspace: Workspace, command: Sample) -> Event:
     if command.step is not None and step != command.step:
         notes.append(f"no snapshot at step {command.step}; this is step {step}")
     reference = None if command.reference is None else _policy(workspace, command.reference, None)[1]
-    reward = workspace.reward_model(command.reward_run)
+    found = workspace.reward_model(command.reward_run)
+    (reward_run, reward_step), reward = found if found is not None else ((None, None), None)
     wanted = Wanted(
         tuple(prompt for prompt in prompts for _ in range(command.count)), command.seed, command.temperature,
         command.top_k, command.top_p, command.max_new_tokens,
@@ -49,8 +50,32 @@ def sample(workspace: Workspace, command: Sample) -> Event:
     ]
     return Samples(
         id=command.id, run=command.run, step=step, samples=described[0],
-        reference=described[1] if reference is not None else [], notes=notes,
+        reference=described[1] if reference is not None else [], notes=notes, reward_run=reward_run,
+        reward_step=reward_step,
     )  # fmt: skip
+
+
+@torch.no_grad()
+def score(workspace: Workspace, command: Score) -> Scores:
+    """What a reward model says of texts that are given. Raises RefusedError, or TaskError for an empty prompt."""
+    if len(command.prompts) != len(command.texts) or len(command.texts) > MOST_SAMPLES:
+        raise RefusedError(f"give a prompt with each text, {MOST_SAMPLES} at most")
+    found = workspace.reward_model(command.reward_run)
+    if found is None:
+        raise RefusedError("there is no reward model yet; train one first (rm)")
+    (run, step), reward = found
+    task = workspace.task
+    readable = [at for at, text in enumerate(command.texts) if not task.unknown_letters(text)]
+    scores: list[list[float] | None] = [None] * len(command.texts)
+    if readable:
+        completions = completions_of(
+            [task.encode_prompt(command.prompts[at]) for at in readable],
+            [task.encode_completion(command.texts[at]) for at in readable],
+            workspace.place.device,
+        )
+        for at, members in zip(readable, reward.model.each(completions).T.tolist(), strict=True):
+            scores[at] = members
+    return Scores(id=command.id, reward_run=run, reward_step=step, scores=scores)
 
 
 def strip(workspace: Workspace, driver: RunDriver) -> Samples | None:
@@ -93,7 +118,8 @@ def evaluate(workspace: Workspace, command: Evaluate) -> Generator[None, None, E
     task = workspace.task
     step, policy = _policy(workspace, command.run, command.step)
     reference = _reference(workspace, command.run)
-    reward = workspace.reward_model(command.reward_run)
+    found = workspace.reward_model(command.reward_run)
+    reward = found[1] if found is not None else None
     gold = workspace.models.gold
     yield
     values: dict[str, float] = {}

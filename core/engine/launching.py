@@ -2,9 +2,9 @@
 
 import dataclasses
 import importlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,9 +17,11 @@ from core.methods.base import Method, TrainingConfig
 from core.methods.table import find_method
 from core.models.build import BackboneConfig
 from core.preferences.conversion import decided_pairs, for_training, pairs_with_ties, unpaired_examples
+from core.preferences.formats.files import FileRefusedError, read_file
 from core.preferences.pair import PreferencePair, UnpairedExample
 from core.store import Session
 from core.store import tensors as encoding
+from core.store.errors import one_line
 from core.store.runs import RunRecord
 from core.tasks.base import Task
 from core.trainers.base import Trainer, TrainerState, Weights
@@ -116,8 +118,8 @@ def load_state(trainer: Trainer[Any], state: TrainerState) -> None:
     try:
         trainer.load_state(state)
     except (KeyError, ValueError, RuntimeError) as error:
-        line = " ".join(str(error).split())[:200]
-        raise RefusedError(f"the resume point does not fit this run: {type(error).__name__}: {line}") from error
+        what = f"{type(error).__name__}: {one_line(error)}"
+        raise RefusedError(f"the resume point does not fit this run: {what}") from error
 
 
 def stored_origin(run: int, place: Place) -> Origin:
@@ -132,7 +134,7 @@ def weights_from(data: bytes) -> Weights:
 
 
 def preferences(
-    method: Method, config: TrainingConfig, pairs_file: str | None, session: Session
+    method: Method, config: TrainingConfig, pairs_file: str | None, session: Session, task: Task
 ) -> tuple[tuple[PreferencePair, ...], tuple[UnpairedExample, ...]]:
     """The pairs and single judgements that a run's ``pairs`` knob asks for, from labels and files.
 
@@ -150,13 +152,37 @@ def preferences(
     if source == "file" and not pairs_file:
         raise RefusedError("pairs=file needs a file of pairs; name it")
     if pairs_file and source in ("file", "mixed"):
-        pairs += pairs_from_file(Path(pairs_file))
+        try:
+            imported = read_file(pairs_file, unknown_letters=task.unknown_letters)
+        except (FileRefusedError, OSError) as error:
+            raise RefusedError(one_line(error)) from error
+        if not imported.pairs:
+            raise RefusedError(f"{pairs_file} holds no pairs (prompt, chosen, rejected) but {imported.kind} rows")
+        pairs += imported.pairs
     return tuple(pairs), tuple(unpaired)
 
 
-def pairs_from_file(path: Path) -> list[PreferencePair]:
-    """The pairs in a file of JSON lines. Raises RefusedError that names the line."""
-    raise RefusedError(f"pairs cannot be read from {path} yet")
+def pair_counts(config: TrainingConfig, given: Sequence[PreferencePair]) -> dict[str, int]:
+    """How many pairs of each source a run learns from; empty for a method without a ``pairs`` knob."""
+    if not hasattr(config, "pairs"):
+        return {}
+    counts: dict[str, int] = dict(Counter(each.source for each in given))
+    if config.pairs in ("automatic", "mixed"):
+        counts["automatic"] = getattr(config, "pair_count", 0)
+    return counts
+
+
+def counts_line(counts: Mapping[str, int]) -> str:
+    """``learns from 7 labels, 4 pairs of a file and 6 automatic pairs``; empty where there are no fixed pairs."""
+    names = {"labels": "label", "file": "pair of a file", "automatic": "automatic pair"}
+    parts = []
+    for source, name in names.items():
+        count = counts.get(source, 0)
+        if count:
+            parts.append(f"{count:,} {name if count == 1 else name.replace('label', 'labels').replace('pair', 'pairs')}")
+    if not parts:
+        return ""
+    return "learns from " + (f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0])
 
 
 def replace_steps(trainer: Trainer[Any], steps: int) -> None:

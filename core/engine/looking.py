@@ -21,7 +21,7 @@ from core.trainers.models import frozen, load_reward_model
 
 CACHED = 12  # models; one is about a megabyte
 
-Source = tuple[int | None, int]  # run and step
+Source = tuple[int, int]  # run and step
 
 
 @dataclass(frozen=True)
@@ -115,20 +115,21 @@ def describe(
         reference_logits = completion_logits(reference, rollout, temperature)
         reference_logprobs = masked_sum(token_logprobs(reference_logits, rollout.tokens), rollout.mask, 1).tolist()
         kls = masked_sum(exact_kl(logits, reference_logits), rollout.mask, 1).tolist()
+    gold: Sequence[float | None] = [None] * len(rollout)
+    if cache.gold is not None:
+        gold = cache.gold(rollout).tolist()
+    learned: Sequence[float | None] = [None] * len(rollout)
+    members: Sequence[list[float]] = [[] for _ in range(len(rollout))]
+    if reward is not None:
+        each: Tensor = reward.model.each(rollout)
+        learned, members = each.mean(0).tolist(), each.T.tolist()
     return [
         SampleText(
-            prompt=prompt, text=text, ended=ended, gold_reward=gold, learned_reward=learned, logprob=logprob,
-            reference_logprob=reference_logprob, kl=kl,
+            prompt=prompt, text=text, ended=ended, gold_reward=gold_reward, learned_reward=learned_reward,
+            member_rewards=member_rewards, logprob=logprob, reference_logprob=reference_logprob, kl=kl,
         )
-        for prompt, text, ended, gold, learned, logprob, reference_logprob, kl in zip(
-            prompts, rollout.texts(cache.task.tokenizer), rollout.ended.tolist(), _scores(cache.gold, rollout),
-            _scores(reward, rollout), logprobs, reference_logprobs, kls, strict=True,
+        for prompt, text, ended, gold_reward, learned_reward, member_rewards, logprob, reference_logprob, kl in zip(
+            prompts, rollout.texts(cache.task.tokenizer), rollout.ended.tolist(), gold, learned, members, logprobs,
+            reference_logprobs, kls, strict=True,
         )
     ]  # fmt: skip
-
-
-def _scores(source: GoldReward | LearnedReward | None, rollout: Rollout) -> Sequence[float | None]:
-    if source is None:
-        return [None] * len(rollout)
-    scores: Tensor = source(rollout)
-    return [float(each) for each in scores]

@@ -136,6 +136,15 @@ class Sample(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Score(Command):
+    """What a reward model says of given texts. Answered by ``Scores``."""
+
+    prompts: list[str]
+    texts: list[str]  # as many
+    reward_run: int | None = None  # None: the newest finished one
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evaluate(Command):
     """Measure a run's policy. Answered by ``Evaluation``."""
 
@@ -247,6 +256,7 @@ class SampleText:
     ended: bool  # with EOS, not cut off
     gold_reward: float | None = None
     learned_reward: float | None = None
+    member_rewards: list[float] = field(default_factory=list)  # of each reward model of the ensemble; their mean above
     logprob: float | None = None
     reference_logprob: float | None = None
     kl: float | None = None
@@ -261,6 +271,17 @@ class Samples(Event):
     samples: list[SampleText]
     reference: list[SampleText] = field(default_factory=list)  # same prompts and seeds from the reference
     notes: list[str] = field(default_factory=list)
+    reward_run: int | None = None  # whose reward model gave the learned rewards, and at which step
+    reward_step: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores(Event):
+    """One list per text, with a score of each reward model of the ensemble; None for a text that cannot be read."""
+
+    reward_run: int
+    reward_step: int
+    scores: list[list[float] | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,12 +329,12 @@ class Goodbye(Event):
 
 COMMANDS: dict[str, type[Command]] = {
     "hello": Hello, "open": Open, "start": Start, "pause": Pause, "resume": Resume, "step": Step, "stop": Stop,
-    "set_knob": SetKnob, "fork": Fork, "sample": Sample, "evaluate": Evaluate, "save": Save, "delete": Delete,
-    "close": Close, "quit": Quit,
+    "set_knob": SetKnob, "fork": Fork, "sample": Sample, "evaluate": Evaluate, "score": Score, "save": Save,
+    "delete": Delete, "close": Close, "quit": Quit,
 }  # fmt: skip
 EVENTS: dict[str, type[Event]] = {
     "ready": Ready, "opened": Opened, "run_state": RunState, "metrics": Metrics, "knob_changed": KnobChanged,
-    "samples": Samples, "evaluation": Evaluation, "checkpoint": CheckpointSaved, "alert": Alert,
+    "samples": Samples, "scores": Scores, "evaluation": Evaluation, "checkpoint": CheckpointSaved, "alert": Alert,
     "acknowledged": Acknowledged, "error": Error, "goodbye": Goodbye,
 }  # fmt: skip
 _NAMES: dict[type, str] = {cls: name for table in (COMMANDS, EVENTS) for name, cls in table.items()}

@@ -14,7 +14,7 @@ import torch
 
 from core import config as knobs
 from core import device as devices
-from core.engine.asking import evaluate, sample, strip
+from core.engine.asking import evaluate, sample, score, strip
 from core.engine.channel import ClientGone, Inbox, Incoming, Malformed, Outbox
 from core.engine.driver import RunDriver
 from core.engine.launching import RefusedError
@@ -37,6 +37,7 @@ from core.engine.protocol import (
     Resume,
     Sample,
     Save,
+    Score,
     SetKnob,
     Start,
     Step,
@@ -77,6 +78,7 @@ class Server:
         self._handlers: dict[type[Command], Callable[[Any], Event | None]] = {
             Hello: self._hello, Open: self._open, Close: self._close, Quit: self._quit,
             Sample: lambda command: sample(self._session(), command),
+            Score: lambda command: score(self._session(), command),
             Evaluate: self._evaluate,
             Start: lambda command: self._session().start(command),
             Resume: lambda command: self._session().resume(command),

@@ -11,7 +11,7 @@ from core import config as knobs
 from core.engine import launching, origin
 from core.engine.driver import RunDriver
 from core.engine.launching import Place, RefusedError
-from core.engine.looking import ModelCache
+from core.engine.looking import ModelCache, Source
 from core.engine.origin import Origin
 from core.engine.protocol import (
     Acknowledged,
@@ -115,16 +115,21 @@ class Workspace:
         config: TrainingConfig = knobs.make(method.config, command.config)
         parent, parent_step, policy = self._parent(method, command)
         reward_run, reward_weights = self._reward(config, command.reward_run)
-        pairs, unpaired = launching.preferences(method, config, command.pairs_file, self.session)
+        pairs, unpaired = launching.preferences(method, config, command.pairs_file, self.session, self.task)
         given = Origin(policy, policy, reward_weights, pairs, unpaired)
         seed = self.session.seed if command.seed is None else command.seed
         trainer = launching.build_trainer(method, config, given, self.place, seed)
         inputs = {
             "reference": None if parent is None else {"run": parent, "step": parent_step}, "reward_run": reward_run,
             "pairs_file": command.pairs_file, "pairs": len(pairs),
+            "pair_counts": launching.pair_counts(config, pairs),
         }  # fmt: skip
         record = self._add(method, command.title, trainer, seed, inputs, parent, parent_step, given.to_bytes())
-        return self._launch(record, method, trainer, command.id, command.paused)
+        state = self._launch(record, method, trainer, command.id, command.paused)
+        learns_from = launching.counts_line(inputs["pair_counts"])
+        if learns_from:
+            self.drivers[record.id].tell("pairs", learns_from)
+        return state
 
     def resume(self, command: Resume) -> Answer:
         driver = self._driver(command.run)
@@ -232,8 +237,8 @@ class Workspace:
         given = launching.stored_origin(run, self.place)
         return given.reference if given.reference is not None else given.policy
 
-    def reward_model(self, run: int | None) -> LearnedReward | None:
-        """The reward model of a run; of the newest finished one for None, where there is one."""
+    def reward_model(self, run: int | None) -> tuple[Source, LearnedReward] | None:
+        """The reward model of a run, with its run and step; of the newest finished one for None, where there is one."""
         if run is None:
             newest = newest_done(self.session.runs.all(), "rm")
             if newest is None:
@@ -242,7 +247,7 @@ class Workspace:
         if find_method(self.session.runs.get(run).method).trains != "reward_model":
             raise RefusedError(f"run {run} trained no reward model")
         step, weights = self.weights(run, None)
-        return self.models.reward((run, step), weights)
+        return (run, step), self.models.reward((run, step), weights)
 
     # --- inside ---
 

@@ -6,14 +6,15 @@ from core.config import knob
 from core.methods.alignment import GOLD_AND_LEARNED, POLICY_ENTROPY, SEQUENCE_KL
 from core.methods.base import Chart, Method
 from core.methods.preference_losses import PreferenceLossConfig
-from core.methods.reward import PAIR_SOURCES
+from core.methods.reward import PAIR_SOURCES, check_taste
+from core.preferences.tastes import MAX_NOISE, taste_names
 
 
 @dataclass(frozen=True, kw_only=True)
 class DPOConfig(PreferenceLossConfig):
     """Knobs of DPO."""
 
-    steps: int = knob(200, "updates in all; the learning-rate schedule spans them", minimum=1, maximum=1_000_000)
+    steps: int = knob(150, "updates in all; the learning-rate schedule spans them", minimum=1, maximum=1_000_000)
     batch_size: int = knob(64, "pairs a step", minimum=1, maximum=16_384)
     learning_rate: float = knob(5e-4, "peak learning rate of AdamW", minimum=0, maximum=1, live=True)
     pairs: str = knob(
@@ -23,7 +24,12 @@ class DPOConfig(PreferenceLossConfig):
     judge: str = knob("learned", "who judges online candidates", choices=("gold", "learned"))
     candidates: int = knob(4, "completions per prompt of which best and worst make a pair", minimum=2, maximum=64)
     pair_count: int = knob(2000, "pairs that the automatic labeller judges (offline)", minimum=2, maximum=1_000_000)
-    label_noise: float = knob(0.0, "share of automatic judgements that are turned round", minimum=0, maximum=0.5)
+    label_noise: float = knob(0.0, "share of automatic judgements that are turned round", minimum=0, maximum=MAX_NOISE)
+    taste: str = knob("gold", f"what the automatic labeller likes: {', '.join(taste_names())}")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_taste(self.taste)
 
 
 DPO = Method(

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from core.models.language_model import LanguageModel
 from core.preferences.pair import PreferencePair
+from core.preferences.tastes import Score, TasteError, find_taste
 from core.randomness import generator_for
-from core.rewards.sources import RewardSource
+from core.rewards.sources import GoldReward, RewardSource
 from core.sampling import Completions, completions_of, generate
 from core.tasks.base import Task
 from core.trainers.base import Phase
@@ -66,6 +67,31 @@ def encode_pairs(task: Task, pairs: Sequence[PreferencePair], device: torch.devi
         strength=torch.tensor([pair.strength for pair in pairs], device=device),
         target=torch.tensor([pair.target for pair in pairs], device=device),
     )
+
+
+class TextReward:
+    """Any score of texts as a reward source, float32 [B]."""
+
+    def __init__(self, task: Task, score: Score) -> None:
+        self.task = task
+        self.score = score
+
+    def __call__(self, batch: Completions) -> Tensor:
+        tokenizer = self.task.tokenizer
+        prompts = [tokenizer.decode(row) for row in batch.prompts.tolist()]
+        texts = batch.texts(tokenizer)
+        scores = [self.score(prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
+        return torch.tensor(scores, dtype=torch.float32, device=batch.tokens.device)
+
+
+def automatic_judge(task: Task, taste: str) -> RewardSource:
+    """Who judges automatic pairs: the gold rule or another taste. Raises ValueError for a task without a gold rule."""
+    if taste == "gold":
+        return GoldReward(task)
+    try:
+        return TextReward(task, find_taste(taste, task.gold).score)
+    except TasteError as error:
+        raise ValueError(str(error)) from error
 
 
 def automatic_pairs(

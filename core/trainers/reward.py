@@ -12,11 +12,10 @@ from core.models.language_model import LanguageModel
 from core.models.reward_model import RewardEnsemble
 from core.preferences.pair import PreferencePair
 from core.randomness import derived_seed, generator_for
-from core.rewards.sources import GoldReward
 from core.sampling import generate
 from core.trainers.base import Phase, Trainer, TrainerAlert, TrainerInputs, Weights
 from core.trainers.models import reference_policy
-from core.trainers.pairs import PairBatch, automatic_pairs, encode_pairs
+from core.trainers.pairs import PairBatch, automatic_judge, automatic_pairs, encode_pairs
 from core.trainers.updates import example_order, learning_rate, make_optimizer, to_floats, update
 
 NORMALISED_ON = 512  # completions of the reference whose scores get mean 0 and deviation 1
@@ -98,7 +97,7 @@ class RewardTrainer(Trainer[RewardConfig]):
         config, inputs = self.config, self.inputs
         pairs = list(inputs.pairs) if config.pairs != "automatic" else []
         if config.pairs in ("automatic", "mixed"):
-            judge = GoldReward(inputs.task)
+            judge = automatic_judge(inputs.task, config.taste)
             pairs += yield from automatic_pairs(
                 self.reference, inputs.task, judge, config.pair_count, config.label_noise, inputs.seed
             )
