@@ -174,12 +174,13 @@ def pair_counts(config: TrainingConfig, given: Sequence[PreferencePair]) -> dict
 
 def counts_line(counts: Mapping[str, int]) -> str:
     """``learns from 7 labels, 4 pairs of a file and 6 automatic pairs``; empty where there are no fixed pairs."""
-    names = {"labels": "label", "file": "pair of a file", "automatic": "automatic pair"}
-    parts = []
-    for source, name in names.items():
-        count = counts.get(source, 0)
-        if count:
-            parts.append(f"{count:,} {name if count == 1 else name.replace('label', 'labels').replace('pair', 'pairs')}")
+    names = {
+        "labels": ("label", "labels"),
+        "file": ("pair of a file", "pairs of a file"),
+        "automatic": ("automatic pair", "automatic pairs"),
+    }
+    found = {source: counts.get(source, 0) for source in names}
+    parts = [f"{count:,} {names[source][count != 1]}" for source, count in found.items() if count]
     if not parts:
         return ""
     return "learns from " + (f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0])
