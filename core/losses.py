@@ -150,6 +150,16 @@ def kto_loss(
     return torch.where(label, good, bad)
 
 
+def reinforce_loss(
+    logprobs: Tensor, advantages: Tensor, mask: Tensor, normalizer: float | Tensor | None = None
+) -> Tensor:
+    """−A·log π of what was drawn (Williams 1992); its gradient is the policy gradient. [B, T] each -> scalar.
+
+    ``advantages`` are constants.
+    """
+    return -masked_sum(advantages.detach() * logprobs, mask) / _normalizer(mask, normalizer)
+
+
 def ppo_policy_loss(
     logprobs: Tensor,
     old_logprobs: Tensor,

@@ -1,17 +1,40 @@
-"""The one table of methods."""
+"""The one table of methods: a new one is an entry here, or ``module:attribute`` from outside."""
+
+import dataclasses
 
 from core.config import ConfigError, nearest
+from core.extension import load_attribute
+from core.methods.a2c import A2C
 from core.methods.base import Method
+from core.methods.best_of_n import BEST_OF_N
+from core.methods.custom import CUSTOM
 from core.methods.dpo import DPO
+from core.methods.grpo import GRPO, GSPO
+from core.methods.kto import KTO
 from core.methods.ppo import PPO
+from core.methods.raft import RAFT
+from core.methods.reinforce import REINFORCE
 from core.methods.reward import REWARD
+from core.methods.rloo import RLOO
 from core.methods.sft import SFT
+from core.methods.trpo import TRPO
 
-METHODS: dict[str, Method] = {each.name: each for each in (SFT, REWARD, PPO, DPO)}
+METHODS: dict[str, Method] = {
+    each.name: each
+    for each in (SFT, REWARD, PPO, DPO, GRPO, RLOO, KTO, REINFORCE, A2C, TRPO, GSPO, RAFT, BEST_OF_N, CUSTOM)
+}
 
 
 def find_method(name: str) -> Method:
-    """The method called ``name``. Raises ConfigError that names the nearest one."""
+    """The method called ``name``, or the one that a name of the form ``module:attribute`` stands for.
+
+    A method from outside keeps that form as its name, so that a saved run finds it again. Raises ConfigError.
+    """
+    if ":" in name:
+        found = load_attribute(name)
+        if not isinstance(found, Method):
+            raise ConfigError(f"{name} is no Method but {type(found).__name__}")
+        return dataclasses.replace(found, name=name)
     if name not in METHODS:
         raise ConfigError(f"no method is called '{name}'{nearest(name, METHODS)}; there are {', '.join(METHODS)}")
     return METHODS[name]

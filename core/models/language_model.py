@@ -18,6 +18,9 @@ class LanguageModel(nn.Module, ABC):
     B batch, L length, H hidden width, V vocabulary. Sequences are padded on the right.
     """
 
+    second_order = False
+    """Set while second derivatives are asked for: only operations that autograd can differentiate twice are used."""
+
     def __init__(self, vocabulary_size: int, width: int) -> None:
         super().__init__()
         self.width = width

@@ -21,6 +21,10 @@ class LSTMLanguageModel(LanguageModel):
 
     def hidden(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """See :meth:`LanguageModel.hidden`; no work is done on padding."""
+        if self.second_order:
+            with torch.backends.cudnn.flags(enabled=False):
+                hidden, _ = self.lstm(self.embedding(tokens))
+            return hidden
         if not tokens.is_cpu:
             hidden, _ = self.lstm(self.embedding(tokens))  # a GPU's own kernel wins, padding and all
             return hidden

@@ -1,37 +1,35 @@
 """Direct preference optimisation (arXiv 2305.18290), from fixed pairs or from candidates judged as they come."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 
 import torch
 from torch import Tensor
 
 from core.evaluation.probe import sequence_kl
-from core.logprobs import entropy, masked_mean, masked_sum
-from core.losses import dpo_loss
+from core.extension import load_function
+from core.logprobs import entropy, masked_mean
+from core.losses import dpo_loss, hinge_loss, ipo_loss, robust_dpo_loss, simpo_loss
 from core.methods.dpo import DPOConfig
-from core.models.language_model import LanguageModel
 from core.randomness import generator_for
 from core.rewards.sources import RewardSource
-from core.sampling import Completions, Rollout, completion_logits, generate
-from core.trainers.base import Phase, TrainerAlert, TrainerInputs, TrainerState
+from core.sampling import Completions, Rollout, generate
+from core.trainers.base import Phase, TrainerAlert, TrainerInputs
 from core.trainers.pairs import PairBatch, automatic_judge, automatic_pairs, encode_pairs, together
-from core.trainers.policy import PolicyTrainer
-from core.trainers.updates import example_order, learning_rate, make_optimizer, to_floats, update
+from core.trainers.preferences import PreferenceTrainer
+from core.trainers.updates import example_order, learning_rate, to_floats, update
 
 FEWEST_PAIRS = 2
-CHUNK = 512  # completions whose reference log-probs are computed between two returns of control
 
 
-class DPOTrainer(PolicyTrainer[DPOConfig]):
+class DPOTrainer(PreferenceTrainer[DPOConfig]):
     """Widen the gap between chosen and rejected log-ratios to the reference."""
 
     config_class = DPOConfig
 
     def __init__(self, config: DPOConfig, inputs: TrainerInputs) -> None:
         super().__init__(config, inputs)
-        self.optimizer = make_optimizer(self.policy.parameters(), config)
-        self.fixed: PairBatch | None = None  # offline pairs and their reference log-probs, made in the first step
-        self.fixed_reference: Tensor | None = None  # [2, N]
+        self.fixed: PairBatch | None = None  # offline pairs, made in the first step
+        self.custom_loss = load_function(config.custom_loss) if config.custom_loss else None
         if config.pairs == "online":
             self.judge = self._judge()
 
@@ -51,7 +49,7 @@ class DPOTrainer(PolicyTrainer[DPOConfig]):
             if self.fixed is None:
                 self.fixed = yield from self.prepare()
             if self.fixed_reference is None:
-                self.fixed_reference = yield from self.reference_logprobs(self.fixed)
+                self.fixed_reference = (yield from self.reference_logprobs(self.fixed.both())).view(2, -1)
             pairs, reference = self.next_fixed_pairs()
         if len(pairs):
             metrics |= self.update(pairs, reference)
@@ -62,40 +60,62 @@ class DPOTrainer(PolicyTrainer[DPOConfig]):
         if "objective/kl" in found:
             self.watch_kl(found["objective/kl"])
         validation = None
-        if self.validates:
-            probed, validation = self.validate(config.beta)
+        if self.validates and config.pairs == "online":
+            probed, validation = self.validate(self.beta)
             found |= probed
-            if config.pairs != "online":
-                named = ("gold_reward", "learned_reward", "objective/kl")
-                found |= {name: probed[f"probe/{name}"] for name in named if f"probe/{name}" in probed}
-                self.watch_kl(found["objective/kl"])
+        elif self.validates:
+            probed, validation = self.measured_by_sampling()
+            found |= probed
+            self.watch_kl(found["objective/kl"])
         return self.end_step(found, validation)
 
     def update(self, pairs: PairBatch, reference: Tensor) -> dict[str, Tensor | float]:
-        """One step on pairs with their reference log-probs [2, N] (Eq 7)."""
+        """One step on pairs with their reference log-probs [2, N]."""
         config = self.config
-        chosen, rejected = self.sequence_logprobs(self.policy, pairs.both()).chunk(2)
-        losses = dpo_loss(chosen, rejected, reference[0], reference[1], config.beta, config.label_smoothing)
+        policy = self.sequence_logprobs(self.policy, pairs.both()).view(2, -1)
+        lengths = torch.stack([pairs.chosen.mask.sum(1), pairs.rejected.mask.sum(1)]).clamp(min=1)
+        losses, rewards = self.losses(policy, reference, lengths)
+        loss, more = self.with_sft(losses.mean(), policy[0], lengths[0])
         rate = learning_rate(config, self.step_number)
-        norm = update(losses.mean(), [self.optimizer], rate, config.max_grad_norm)
-        rewards = config.beta * (torch.stack([chosen, rejected]).detach() - reference)
-        return {
+        norm = update(loss, [self.optimizer], rate, config.max_grad_norm)
+        return more | {
             "loss": losses.detach().mean(),
             "rewards/chosen": rewards[0].mean(),
             "rewards/rejected": rewards[1].mean(),
             "rewards/accuracies": (rewards[0] > rewards[1]).float().mean(),
             "rewards/margins": (rewards[0] - rewards[1]).mean(),
-            "logps/chosen": chosen.detach().mean(),
-            "logps/rejected": rejected.detach().mean(),
+            "logps/chosen": policy[0].detach().mean(),
+            "logps/rejected": policy[1].detach().mean(),
             "grad_norm": norm,
             "lr": rate,
         }
 
-    def sequence_logprobs(self, model: LanguageModel, batch: Completions) -> Tensor:
-        """log p(completion | prompt) at the training temperature, summed over its tokens, [B]."""
-        logits = completion_logits(model, batch, self.config.temperature)
-        drawn = torch.log_softmax(logits, -1).gather(-1, batch.tokens.unsqueeze(-1)).squeeze(-1)
-        return masked_sum(drawn, batch.mask, 1)
+    def losses(self, policy: Tensor, reference: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of each pair [N] and the implicit rewards of its two completions [2, N], as the ``loss`` knob says.
+
+        ``policy`` and ``reference`` are summed log-probs of chosen and rejected, ``lengths`` their tokens, [2, N].
+        """
+        config, beta = self.config, self.beta
+        if config.loss == "simpo" and self.custom_loss is None:
+            means = policy / lengths
+            losses = simpo_loss(means[0], means[1], config.simpo_beta, config.simpo_gamma)
+            return losses, config.simpo_beta * means.detach()
+        if config.loss == "ipo" and config.ipo_logprobs == "mean" and self.custom_loss is None:
+            policy, reference = policy / lengths, reference / lengths
+        four = (policy[0], policy[1], reference[0], reference[1])
+        rewards = beta * (policy.detach() - reference)
+        if self.custom_loss is not None:
+            losses = self.custom_loss(*four, beta)
+            if losses.shape != policy[0].shape:
+                raise ValueError(f"{config.custom_loss} must return one loss per pair, not shape {tuple(losses.shape)}")
+            return losses, rewards
+        if config.loss == "robust":
+            return robust_dpo_loss(*four, beta, config.label_smoothing), rewards
+        if config.loss == "hinge":
+            return hinge_loss(*four, beta), rewards
+        if config.loss == "ipo":
+            return ipo_loss(*four, config.tau), rewards / beta * config.tau
+        return dpo_loss(*four, beta, config.label_smoothing), rewards
 
     def judged_candidates(self, metrics: dict[str, Tensor | float]) -> Generator[Phase, None, tuple[PairBatch, Tensor]]:
         """Best and worst of each prompt's candidates, with reference log-probs; ties are left out."""
@@ -151,25 +171,11 @@ class DPOTrainer(PolicyTrainer[DPOConfig]):
         if config.pairs in ("automatic", "mixed"):
             judge = automatic_judge(inputs.task, config.taste)
             pairs += yield from automatic_pairs(
-                self.reference, inputs.task, judge, config.pair_count, config.label_noise, inputs.seed
+                self.first_reference(), inputs.task, judge, config.pair_count, config.label_noise, inputs.seed
             )
         if len(pairs) < FEWEST_PAIRS:
             raise ValueError(f"{len(pairs)} decided pairs are too few to train on; give at least {FEWEST_PAIRS}")
         return encode_pairs(inputs.task, pairs, inputs.device)
-
-    def reference_logprobs(self, pairs: PairBatch) -> Generator[Phase, None, Tensor]:
-        """Log-probs of chosen and rejected under the reference at the training temperature, [2, N]."""
-        both, parts = pairs.both(), []
-        for rows in torch.arange(len(both), device=self.inputs.device).split(CHUNK):
-            with torch.no_grad():
-                parts.append(self.sequence_logprobs(self.reference, both.rows(rows)))
-            yield "reference"
-        return torch.cat(parts).view(2, -1)
-
-    def set_knob(self, name: str, value: object) -> None:
-        super().set_knob(name, value)
-        if name == "temperature":
-            self.fixed_reference = None  # it divides the logits of policy and reference alike
 
     def next_fixed_pairs(self) -> tuple[PairBatch, Tensor]:
         """This step's pairs with their reference log-probs."""
@@ -178,15 +184,6 @@ class DPOTrainer(PolicyTrainer[DPOConfig]):
         self.completions += len(order)
         order = order.to(self.inputs.device)
         return self.fixed.rows(order), self.fixed_reference[:, order]
-
-    def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
-        return {"policy": self.optimizer}
-
-    def extra_state(self) -> TrainerState:
-        return TrainerState({}, {"alarmed": self.alarmed})
-
-    def load_extra_state(self, state: TrainerState) -> None:
-        self.alarmed = state.values["alarmed"]
 
 
 def split_pairs(both: Completions) -> PairBatch:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from core.advantages import gae
-from core.logprobs import exact_kl, masked_mean, masked_sum, masked_whiten, token_logprobs
+from core.logprobs import masked_mean, masked_sum, masked_whiten
 from core.losses import ppo_policy_loss, ppo_value_loss
 from core.methods.alignment import CriticConfig
 from core.methods.ppo import PPOConfig
@@ -16,7 +16,7 @@ from core.models.build import build_language_model
 from core.models.critic import Critic
 from core.randomness import derived_seed
 from core.trainers.base import TrainerInputs, TrainerState
-from core.trainers.rollouts import Experience, Metrics, RolloutTrainer, Scored
+from core.trainers.rollouts import Experience, Metrics, RolloutTrainer, Scored, direct_kl, kl_penalties
 from core.trainers.updates import make_optimizer
 
 C = TypeVar("C", bound=CriticConfig)
@@ -50,12 +50,11 @@ class ActorCriticTrainer(RolloutTrainer[C], Generic[C]):
     def estimate(self, scored: Scored) -> tuple[ValuedExperience, Metrics]:
         """Rewards per token, values and advantages."""
         rollout, config = scored.rollout, self.config
-        mask, exact = rollout.mask, config.kl_penalty == "exact"
+        mask = rollout.mask
         assert rollout.hidden is not None
         if self.baseline is None:
             self.baseline = scored.scores.mean().item()
-        penalty = scored.kl if exact else rollout.logprobs - token_logprobs(scored.reference_logits, rollout.tokens)
-        rewards = torch.where(mask, -self.kl_coef * penalty, 0.0)
+        rewards = -self.kl_coef * kl_penalties(scored, config.kl_penalty)
         last = (mask.sum(1, keepdim=True) - 1).clamp(min=0)  # of a completion without tokens: masked out in the end
         rewards = rewards.scatter_add(1, last, (scored.scores - self.baseline).unsqueeze(1))
         values = torch.where(mask, self.critic(rollout, rollout.hidden), 0.0)
@@ -63,18 +62,10 @@ class ActorCriticTrainer(RolloutTrainer[C], Generic[C]):
         spread = whitening_scale(advantages, mask)
         experience = ValuedExperience(
             rollout, rollout.logprobs, masked_whiten(advantages, mask), scored.reference_logits,
-            self.kl_coef * spread if exact else torch.zeros_like(spread), values, returns,
+            self.kl_coef * spread if config.kl_penalty == "exact" else None, values, returns,
         )  # fmt: skip
         variance = whitening_scale(returns, mask) ** -2
         return experience, {"explained_variance": 1 - masked_mean((returns - values).square(), mask) / variance}
-
-    def kl_loss(self, logits: Tensor, experience: Experience) -> Tensor:
-        """The KL's direct gradient: what a position's KL adds does not depend on the letter drawn there, so its own
-        pull comes from here, in the units of the whitened advantages. 0 for the penalty k1."""
-        if self.config.kl_penalty != "exact":
-            return logits.new_zeros(())
-        kl = exact_kl(logits, experience.reference_logits)
-        return experience.kl_weight * masked_mean(kl, experience.batch.mask)
 
     def loss_beside(self, experience: Experience, hidden: Tensor) -> tuple[Tensor, Metrics]:
         assert isinstance(experience, ValuedExperience)
@@ -127,7 +118,7 @@ class PPOTrainer(ActorCriticTrainer[PPOConfig]):
         loss, stats = ppo_policy_loss(
             logprobs, experience.logprobs, experience.advantages, experience.batch.mask, self.config.clip
         )
-        return loss + self.kl_loss(logits, experience), {
+        return loss + direct_kl(logits, experience), {
             "loss/policy_avg": loss.detach(),
             "policy/clipfrac_avg": stats.clip_fraction,
             "policy/approxkl_avg": stats.approx_kl,

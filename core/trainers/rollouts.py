@@ -51,7 +51,7 @@ class Experience:
     logprobs: Tensor  # under the policy that sampled, [B, T]
     advantages: Tensor  # [B, T]
     reference_logits: Tensor  # [B, T, V]
-    kl_weight: Tensor  # scalar: weight of the KL's direct gradient
+    kl_weight: Tensor | None  # scalar: weight of the KL's direct gradient; None where the reward alone pays for KL
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -123,15 +123,20 @@ class RolloutTrainer(PolicyTrainer[R], Generic[R]):
         metrics |= more
         yield "scoring"
         rate = learning_rate(config, self.step_number)
-        updates: list[Metrics] = []
-        for epoch in range(self.epochs):
-            for rows in minibatches(len(experience), self.minibatch_size, self.inputs.seed, self.step_number, epoch):
-                updates.append(self.update(experience.rows(rows.to(self.inputs.device)), rate))
-                yield "minibatch"
+        updates = yield from self.updates(experience, rate)
         if config.average:
             follow(self.average, self.policy, config.average)
         metrics |= {name: torch.stack([torch.as_tensor(u[name]) for u in updates]).mean() for name in updates[0]}
         return self.close_step(metrics | {"lr": rate})
+
+    def updates(self, experience: Experience, rate: float) -> Generator[Phase, None, list[Metrics]]:
+        """The passes over the batch; the metrics of each update."""
+        done: list[Metrics] = []
+        for epoch in range(self.epochs):
+            for rows in minibatches(len(experience), self.minibatch_size, self.inputs.seed, self.step_number, epoch):
+                done.append(self.update(experience.rows(rows.to(self.inputs.device)), rate))
+                yield "minibatch"
+        return done
 
     def close_step(self, metrics: Metrics) -> dict[str, float]:
         """Adapt β, watch the KL, validate where it is time."""
@@ -233,3 +238,22 @@ class RolloutTrainer(PolicyTrainer[R], Generic[R]):
 
     def load_extra_state(self, state: TrainerState) -> None:
         self.kl_coef, self.alarmed = state.values["kl_coef"], state.values["alarmed"]
+
+
+def kl_penalties(scored: Scored, kind: str) -> Tensor:
+    """What each token's KL costs at β = 1, ``exact`` or the drawn token's log-ratio ``k1``; 0 where masked, [B, T]."""
+    if kind == "exact":
+        return torch.where(scored.rollout.mask, scored.kl, 0.0)
+    at_reference = token_logprobs(scored.reference_logits, scored.rollout.tokens)
+    return torch.where(scored.rollout.mask, scored.rollout.logprobs - at_reference, 0.0)
+
+
+def direct_kl(logits: Tensor, experience: Experience) -> Tensor:
+    """The KL's direct gradient, a scalar loss; 0 where the reward alone pays for KL.
+
+    The exact KL of a position does not depend on the letter drawn there, so in the reward it pulls on earlier letters
+    only; its own pull comes from here, in the units of the advantages.
+    """
+    if experience.kl_weight is None:
+        return logits.new_zeros(())
+    return experience.kl_weight * masked_mean(exact_kl(logits, experience.reference_logits), experience.batch.mask)

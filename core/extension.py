@@ -1,0 +1,31 @@
+"""Code from outside, named ``module:attribute``: a method, a loss, an advantage function. Torch-free by itself.
+
+The module must be importable: installed, or in a folder named by PYTHONPATH (which the engine inherits).
+"""
+
+import importlib
+from typing import Any
+
+from core.config import ConfigError, nearest
+
+
+def load_attribute(path: str) -> Any:
+    """What ``module:attribute`` names. Raises ConfigError that says what is missing."""
+    module_name, colon, name = path.partition(":")
+    if not (colon and module_name and name):
+        raise ConfigError(f"expected module:name, as in my_losses:focal_loss, not '{path}'")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(f"{module_name} cannot be imported: {error}; is its folder in PYTHONPATH?") from error
+    if not hasattr(module, name):
+        raise ConfigError(f"{module_name} has no '{name}'{nearest(name, vars(module))}")
+    return getattr(module, name)
+
+
+def load_function(path: str) -> Any:
+    """The function that ``module:function`` names. Raises ConfigError also where it cannot be called."""
+    found = load_attribute(path)
+    if not callable(found):
+        raise ConfigError(f"{path} is no function but {type(found).__name__}")
+    return found

@@ -1,0 +1,91 @@
+"""Best of n as a run: nothing learns, so that its figures stand beside those of runs that do."""
+
+from collections.abc import Generator, Mapping
+
+import torch
+from torch import Tensor
+
+from core.evaluation.best_of_n import BestOfNPoint, best_of_n, best_of_n_point
+from core.evaluation.probe import measure
+from core.methods.best_of_n import BestOfNConfig
+from core.randomness import generator_for
+from core.sampling import generate
+from core.trainers.base import Phase, TrainerInputs
+from core.trainers.groups import GroupTrainer
+from core.trainers.rollouts import Experience, Metrics
+
+KL_COMPLETIONS = 512  # of each probe prompt, from which the KL is estimated
+
+
+class BestOfNTrainer(GroupTrainer[BestOfNConfig]):
+    """Draw n, keep the best, say how good it is and how far from the policy that drew."""
+
+    config_class = BestOfNConfig
+
+    def __init__(self, config: BestOfNConfig, inputs: TrainerInputs) -> None:
+        super().__init__(config, inputs)
+        self.point: BestOfNPoint | None = None  # reward and KL on the probe prompts, the same at every step
+
+    def step(self) -> Generator[Phase, None, dict[str, float]]:
+        """One batch of groups."""
+        if self.point is None:
+            self.point = yield from self.place()
+        scored, metrics = self.score(self.rollout())
+        rewards = scored.scores.view(-1, self.group_size)
+        rows = torch.arange(len(rewards), device=rewards.device) * self.group_size + rewards.argmax(1)
+        best = scored.rollout.rows(rows)
+        if self.gold is not None:
+            metrics["gold_reward"] = self.gold(best).mean()
+        if self.learned is not None:
+            metrics["learned_reward"] = self.learned(best).mean()
+        metrics |= {
+            "objective/scores": scored.scores[rows].mean(),
+            "objective/rlhf_reward": scored.scores[rows].mean() - self.kl_coef * self.point.kl,
+            "objective/kl": self.point.kl,
+            "objective/kl_bound": self.point.kl_bound,
+            "completions/mean_length": (best.mask & (best.tokens >= 4)).sum(1).float().mean(),
+            "completions/clipped_ratio": (~best.ended).float().mean(),
+        }
+        del metrics["kl"], metrics["val/num_eos_tokens"]
+        yield "scoring"
+        return self.close_step(metrics)
+
+    def place(self) -> Generator[Phase, None, BestOfNPoint]:
+        """Reward and KL on the probe prompts."""
+        task, rewards = self.inputs.task, []
+        for number, prompt in enumerate(task.probe_prompts):
+            dice = generator_for(self.inputs.seed, "best of n", number)
+            asked = [task.encode_prompt(prompt)] * max(KL_COMPLETIONS, 2 * self.group_size)
+            drawn = generate(self.policy, asked, task.max_new_tokens, self.config.temperature, generator=dice)
+            rewards.append(self.reward(drawn))
+            yield "probe"
+        return best_of_n_point(torch.stack(rewards), self.group_size)
+
+    def validate(self, beta: float) -> tuple[dict[str, float], float]:
+        """What best of n writes to the probe prompts."""
+        assert self.point is not None
+        task, config = self.inputs.task, self.config
+        prompts = [
+            task.encode_prompt(task.probe_prompts[row % len(task.probe_prompts)])
+            for row in range(config.probe_completions)
+        ]
+        best = best_of_n(
+            self.policy, prompts, self.group_size, self.reward, task.max_new_tokens, config.temperature,
+            generator_for(0, "probe"),
+        )  # fmt: skip
+        found = measure(best, task, self.gold, self.learned, None)
+        gold, learned = (each.mean if each else None for each in (found.gold_reward, found.learned_reward))
+        objective = self.watched_reward(gold, learned) - beta * self.point.kl
+        metrics = {f"probe/{name}": value for name, value in found.metrics().items()}
+        for name in ("distinct_2", "unique_fraction"):
+            metrics[name] = metrics.pop(f"probe/{name}")
+        return metrics | {"probe/objective/kl": self.point.kl, "probe/objective": objective}, objective
+
+    def advantages(self, rewards: Tensor) -> Tensor:
+        return torch.zeros_like(rewards)
+
+    def policy_loss(self, logits: Tensor, logprobs: Tensor, experience: Experience) -> tuple[Tensor, Metrics]:
+        return logits.new_zeros(()), {}
+
+    def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
+        return {}
