@@ -55,10 +55,11 @@ class RewardModel(nn.Module):
 
     @torch.no_grad()
     def normalise_on(self, batch: Completions) -> None:
-        """Let the scores of ``batch`` have mean 0 and deviation 1 from here on."""
+        """Let the scores of ``batch`` have mean 0 and deviation 1 from here on; equal scores keep their scale."""
         scores = self.raw(batch)
+        deviation = scores.std()
         self.shift.copy_(scores.mean())
-        self.scale.copy_(scores.std().clamp(min=1e-6))
+        self.scale.copy_(torch.where(deviation > 1e-6, deviation, 1.0))
 
 
 class RewardEnsemble(nn.Module):

@@ -1,0 +1,6 @@
+"""The enumerable toys live with the trainers' tests."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "trainers"))
