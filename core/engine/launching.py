@@ -147,7 +147,7 @@ def preferences(
         labels = for_training(session.labels.current())
         pairs += (pairs_with_ties if method.trains == "reward_model" else decided_pairs)(labels)
         unpaired += unpaired_examples(labels)
-        if source == "labels" and not pairs:
+        if source == "labels" and not pairs and not (method.unpaired and unpaired):
             raise RefusedError("there are no labels to learn from yet; label some pairs, or choose other pairs")
     if source == "file" and not pairs_file:
         raise RefusedError("pairs=file needs a file of pairs; name it")

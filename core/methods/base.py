@@ -30,6 +30,7 @@ class Method:
     pitfalls: str  # what goes wrong
     charts: tuple[Chart, ...]
     headline: str  # the metric that tells how well it goes, for tables and scoreboards
+    unpaired: bool = False  # does it also learn from completions judged by themselves?
 
 
 @dataclass(frozen=True, kw_only=True)

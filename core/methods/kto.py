@@ -62,4 +62,5 @@ KTO = Method(
         POLICY_ENTROPY,
     ),
     headline="gold_reward",
+    unpaired=True,
 )  # fmt: skip
