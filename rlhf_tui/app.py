@@ -5,6 +5,7 @@ Torch-free: the engine is another process. Workers only post messages; the handl
 
 import asyncio
 import signal
+import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
@@ -12,6 +13,7 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
 from textual.content import Content
+from textual.driver import Driver
 from textual.message import Message
 from textual.screen import Screen
 
@@ -286,6 +288,14 @@ class PlaygroundApp(App[None]):
     def _end_by_signal(self, number: int) -> None:
         if not self._leaving:
             self.leave(128 + number)
+
+    def get_driver_class(self) -> type[Driver]:
+        found = super().get_driver_class()
+        if sys.platform == "win32" or found.__name__ != "LinuxDriver":
+            return found
+        from rlhf_tui.driver import HangUpDriver
+
+        return HangUpDriver
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Line colours for themes that are not ours."""

@@ -109,8 +109,15 @@ async def test_it_reopens_as_it_was(tmp_path: Path) -> None:
             assert app.state.runs[2].state == "interrupted"
 
 
-@pytest.mark.parametrize("nonsense", [None, 3, {"screen": "gone", "theme": "gone", "screens": []}, {"screens": {
-    "train": {"method": 7, "run": "x", "drafts": 3, "axis": "years", "smoothing": "much", "log": {}, "pane": []}}}])  # fmt: skip
+NONSENSE_SCREEN = {
+    "method": 7, "run": "x", "drafts": 3, "axis": "years", "smoothing": "much", "log": {}, "pane": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [None, 3, {"screen": "gone", "theme": "gone", "screens": []}, {"screens": {"train": NONSENSE_SCREEN}}],
+)
 async def test_it_opens_whatever_was_kept(session: Session, nonsense: object) -> None:
     session.set_setting("ui", nonsense)
     app = DirectApp(session)
