@@ -10,6 +10,11 @@ OWN_SIZES: dict[str, dict[str, int]] = {
 }
 """What a size of 0 stands for, by architecture: about 237,000 and 233,000 weights for the 26 letters of ``words``."""
 
+
+class ContextError(ValueError):
+    """A text that takes more tokens than a model's context has."""
+
+
 FEED_FORWARD = 4  # the feed-forward layer's width, in hidden widths
 
 

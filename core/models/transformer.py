@@ -7,16 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from core.models.config import FEED_FORWARD
+from core.models.config import FEED_FORWARD, ContextError
 from core.models.language_model import LanguageModel
 from core.models.row_packing import RowPacking
 
 OUT_OF_SIGHT = -1e9  # finite on purpose, see language_model.FORBIDDEN_LOGIT
 SPARE = 8  # places by which a full cache grows
-
-
-class ContextError(ValueError):
-    """A sequence that is longer than the model's context."""
 
 
 class Block(nn.Module):

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
+from core.config import Config
 from core.preferences.pair import PreferencePair
 from core.tokenizer import CharTokenizer
 
@@ -40,6 +42,7 @@ class Task:
     pairs: tuple[PreferencePair, ...] = ()
     max_new_tokens: int = 20
     guideline: str = ""  # what *better* means here, shown above the pair to label
+    notes: tuple[str, ...] = ()  # what a person should know when the task is opened
     tokenizer: CharTokenizer = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -71,3 +74,28 @@ class Task:
     def probe_prompts(self) -> tuple[str, ...]:
         """20 fixed prompts for measuring: ten trained, ten held out (fewer where the task has fewer)."""
         return self.prompts[:10] + self.held_out_prompts[:10]
+
+
+Progress = Callable[[str], None]
+"""Is told now and then, in one line, how far reading has come."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoOptions(Config):
+    """For tasks that leave nothing to choose."""
+
+
+@dataclass(frozen=True)
+class TaskKind:
+    """An entry of the table of tasks; command line, form and help follow from it.
+
+    A session keeps the options as JSON, and :attr:`build` makes the task of them. Where the options name files, the
+    session keeps instead what :attr:`read` found there, and that is what ``build`` gets.
+    """
+
+    name: str  # as typed: ``--task NAME``
+    title: str
+    summary: str
+    build: Callable[[int, Any], Task]  # from the session's seed and the options, or what was read
+    options: type[Config] = NoOptions
+    read: Callable[[Any, Progress], dict[str, Any]] | None = None

@@ -7,9 +7,9 @@ from toys import BOS, EOS, VOCABULARY, A, B, C, gradients
 
 from core.config import ConfigError, knobs, make
 from core.models.build import build_language_model, parameter_count
-from core.models.config import BackboneConfig
+from core.models.config import BackboneConfig, ContextError
 from core.models.row_packing import RowPacking
-from core.models.transformer import ContextError, TransformerLanguageModel
+from core.models.transformer import TransformerLanguageModel
 from core.sampling import completion_logits, completions_of, generate
 
 SMALL = BackboneConfig(kind="transformer", embedding=6, hidden=8, layers=2, heads=2, context=24)

@@ -64,13 +64,14 @@ def read_file(
     file: Path | str,
     *,
     unknown_letters: TextCheck | None = None,
+    check: Callable[[Example], None] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> ImportedFile:
     """Read ``.jsonl`` (or ``.json``, ``.ndjson``), ``.csv`` or ``.txt``; another name is told apart by its content.
 
     All rows are of the first row's kind. With ``unknown_letters``, a completion that has any is a problem; prompts
-    may have them. Raises FileRefusedError that tells the problem of each line when there is any: then nothing of
-    the file is used.
+    may have them. ``check`` sees every example and raises LineError for one that cannot be used. Raises
+    FileRefusedError that tells the problem of each line when there is any: then nothing of the file is used.
     """
     file = Path(file)
     problems = Problems(file)
@@ -86,6 +87,8 @@ def read_file(
             _check_id(fields, ids, number)
             example = example_of(kind, fields)
             _check_letters(example, unknown_letters)
+            if check is not None:
+                check(example)
             taken.append((number, example))
         except LineError as error:
             problems.add(number, str(error))
