@@ -3,61 +3,30 @@
 import os
 import secrets
 import shutil
-import sqlite3
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import platformdirs
 
 from core.config import nearest
 from core.store import files
-from core.store.database import peek_version, wal_size
 from core.store.errors import (
-    SessionBrokenError,
     SessionLockedError,
     SessionMissingError,
     StorageError,
-    StoreError,
     translated,
 )
 from core.store.lock import SessionLock, current_holder
 from core.store.session import DATABASE, Session
 from core.store.slugs import is_slug, slug
-from core.store.table import checksum
+from core.store.summaries import SessionSummary, summaries, summary
 
 VARIABLE = "RLHF_TUI_SAVES"
 TRASH = ".trash"
-
-
-_SUMMARY = """SELECT id, title, task, seed, backbone, created, checksum, (SELECT count(*) FROM runs),
-    coalesce((SELECT current FROM labels ORDER BY id DESC LIMIT 1), 0),
-    (SELECT coalesce(sum(size), 0) FROM checkpoints) FROM session"""
-
-
-@dataclass(frozen=True)
-class SessionSummary:
-    """A line of the list of sessions. ``size`` in bytes, ``used`` a Unix time; ``problem`` says why it cannot open."""
-
-    folder: Path
-    title: str
-    task: str
-    seed: int
-    runs: int
-    labels: int
-    size: int
-    created: float
-    used: float
-    problem: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.folder.name
 
 
 def saves_folder(wanted: str | Path | None = None) -> Path:
@@ -91,7 +60,7 @@ def create_session(
 
 def list_sessions(saves: Path) -> list[SessionSummary]:
     """Every session, the last used first; those that cannot be opened say why."""
-    return sorted((_summary(each) for each in _session_folders(saves)), key=lambda each: -each.used)
+    return sorted(summaries(saves, _session_folders(saves)), key=lambda each: -each.used)
 
 
 def find_session(saves: Path, name: str) -> Path:
@@ -159,7 +128,7 @@ def trash_session(folder: Path) -> Path:
 def list_trash(saves: Path) -> list[SessionSummary]:
     """What lies in the trash, the last trashed first."""
     return sorted(
-        (_summary(each) for each in _subfolders(saves / TRASH)), key=lambda each: _trashed(each.folder), reverse=True
+        (summary(each) for each in _subfolders(saves / TRASH)), key=lambda each: _trashed(each.folder), reverse=True
     )
 
 
@@ -207,46 +176,6 @@ def _session_folders(saves: Path) -> Iterator[Path]:
     for folder in _subfolders(saves):
         if not folder.name.startswith(".") and os.path.lexists(f"{folder}/{DATABASE}"):
             yield folder
-
-
-def _summary(folder: Path) -> SessionSummary:
-    try:
-        return _read_summary(folder)
-    except StoreError as error:
-        size, used = _size_and_time(folder / DATABASE)
-        return SessionSummary(folder, folder.name, "", 0, 0, 0, size, 0.0, used, problem=str(error))
-
-
-def _read_summary(folder: Path) -> SessionSummary:
-    """One query past all checks but the row's own: a thousand sessions are listed while a person waits."""
-    path = folder / DATABASE
-    with translated(path):
-        peek_version(path)
-        size, used = _size_and_time(path)
-        # Without a log beside it the file is all there is, and reading it needs no lock and makes no file.
-        quiet = wal_size(path) == 0
-        uri = f"file:{quote(str(path.absolute()))}?mode=ro" + ("&immutable=1" if quiet else "")
-        connection = sqlite3.connect(uri, uri=True, timeout=1.0, isolation_level=None)
-        try:
-            row = connection.execute(_SUMMARY).fetchone()
-        finally:
-            connection.close()
-    if row is None or checksum(row[:6]) != row[6]:
-        raise SessionBrokenError(f"{path} is damaged: it does not say what the session is")
-    _, title, task, seed, _, created, _, runs, labels, weights = row
-    return SessionSummary(folder, title, task, seed, runs, labels, size + weights, created, used)
-
-
-def _size_and_time(path: Path) -> tuple[int, float]:
-    """Bytes of a database with its log and when one of them last changed; 0 for what cannot be seen."""
-    size, used = 0, 0.0
-    for each in (str(path), f"{path}-wal"):
-        try:
-            status = os.lstat(each)
-        except OSError:
-            continue
-        size, used = size + status.st_size, max(used, status.st_mtime)
-    return size, used
 
 
 def _trashed(folder: Path) -> str:

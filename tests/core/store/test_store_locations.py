@@ -1,3 +1,4 @@
+import json
 import os
 import sqlite3
 import time
@@ -73,11 +74,49 @@ def test_the_list_says_what_is_in_a_session(tmp_path):
     assert abs(closed.used - time.time()) < 60 and closed.problem == ""
 
 
-def test_listing_changes_no_file(tmp_path):
-    locations.create_session(tmp_path, "One").close()
-    before = {each: each.stat().st_mtime_ns for each in tmp_path.rglob("*")}
+def test_listing_changes_no_session(tmp_path):
+    folder = locations.create_session(tmp_path, "One").folder
+    before = {each: each.stat().st_mtime_ns for each in folder.rglob("*")}
     locations.list_sessions(tmp_path)
-    assert {each: each.stat().st_mtime_ns for each in tmp_path.rglob("*")} == before
+    assert {each: each.stat().st_mtime_ns for each in folder.rglob("*")} == before
+
+
+def test_a_list_from_memory_says_the_same_and_follows_every_change(tmp_path):
+    for title in ("One", "Grüße 🎉"):
+        locations.create_session(tmp_path, title).close()
+    first = locations.list_sessions(tmp_path)
+    index = tmp_path / ".index.json"
+    written = index.stat().st_mtime_ns
+    assert locations.list_sessions(tmp_path) == first
+    assert index.stat().st_mtime_ns == written, "nothing changed, nothing written"
+    with Session.open(tmp_path / "one") as session:
+        session.set_title("Two")
+        session.runs.add("sft")
+        assert next((each.title, each.runs) for each in locations.list_sessions(tmp_path)) == ("Two", 1)
+    assert next((each.title, each.runs) for each in locations.list_sessions(tmp_path)) == ("Two", 1)
+    locations.trash_session(tmp_path / "one")
+    assert [each.title for each in locations.list_sessions(tmp_path)] == ["Grüße 🎉"]
+
+
+def test_a_memory_that_is_garbage_is_not_believed(tmp_path):
+    locations.create_session(tmp_path, "One").close()
+    expected = locations.list_sessions(tmp_path)
+    index = tmp_path / ".index.json"
+    entry = json.loads(index.read_text())["one"]
+    strange = [
+        {**entry, "state": [0] * 6},
+        {**entry, "summary": {**entry["summary"], "title": 5}},
+        {**entry, "summary": {**entry["summary"], "extra": 5}},
+        {**entry, "summary": None},
+        [],
+    ]
+    for text in ("", "[]", "[" * 10**5, "\x00", *(json.dumps({"one": each}) for each in strange)):
+        index.write_text(text)
+        assert locations.list_sessions(tmp_path) == expected
+    index.unlink()
+    index.mkdir()
+    assert locations.list_sessions(tmp_path) == expected
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".index.json", "one"]
 
 
 def test_the_last_used_comes_first_and_broken_ones_say_why(tmp_path):
