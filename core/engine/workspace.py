@@ -119,7 +119,7 @@ class Workspace:
         given = Origin(policy, policy, reward_weights, pairs, unpaired)
         seed = self.session.seed if command.seed is None else command.seed
         trainer = launching.build_trainer(method, config, given, self.place, seed)
-        inputs = {
+        inputs: dict[str, Any] = {
             "reference": None if parent is None else {"run": parent, "step": parent_step}, "reward_run": reward_run,
             "pairs_file": command.pairs_file, "pairs": len(pairs),
             "pair_counts": launching.pair_counts(config, pairs),
