@@ -108,3 +108,4 @@ class PreferenceTrainer(PolicyTrainer[D], Generic[D]):
 
     def load_extra_state(self, state: TrainerState) -> None:
         self.alarmed = state.values["alarmed"]
+        self.fixed_reference = None  # of another temperature, or another reference

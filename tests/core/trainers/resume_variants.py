@@ -1,5 +1,6 @@
 """Every kind of run, small; run as a script it goes on with saved runs in a process of its own."""
 
+import importlib
 import json
 import sys
 from collections.abc import Callable
@@ -10,10 +11,12 @@ from typing import Any
 import torch
 from trainer_toys import inputs, judged_pairs, one_step
 
+from core.config import knobs as all_knobs
 from core.methods.dpo import DPOConfig
 from core.methods.ppo import PPOConfig
 from core.methods.reward import RewardConfig
 from core.methods.sft import SFTConfig
+from core.methods.table import METHODS
 from core.store.tensors import from_bytes, to_bytes
 from core.trainers.base import Trainer, TrainerState, Weights
 from core.trainers.dpo import DPOTrainer
@@ -55,6 +58,18 @@ def dpo(**knobs: Any) -> Callable[[Weights, Weights], Trainer[Any]]:
     )
 
 
+def of_the_table(name: str, **knobs: Any) -> Callable[[Weights, Weights], Trainer[Any]]:
+    """Any method of the table: those of the knobs here that it has."""
+    method = METHODS[name]
+    module, _, trainer = method.trainer.partition(":")
+    given = PPO | {"pair_count": 30, "group_size": 3, "critic_epochs": 2, "epochs": 2, "judge": "gold"} | knobs
+    has = {each.name for each in all_knobs(method.config)}
+    config = method.config(**{knob: value for knob, value in given.items() if knob in has})
+    return lambda policy, reward: getattr(importlib.import_module(module), trainer)(
+        config, inputs(policy=policy, reward_model=reward, pairs=judged_pairs())
+    )
+
+
 VARIANTS = {
     "sft": Variant(sft()),
     "sft, best kept, rate turned": Variant(
@@ -77,7 +92,12 @@ VARIANTS = {
         ((1, "temperature", 0.8), (2, "learning_rate", 2e-2), (4, "temperature", 1.3)),
     ),
     "dpo, automatic": Variant(dpo(pairs="automatic", label_noise=0.1, keep_best=True, patience=5)),
+    "dpo, reference refreshed, β on its way": Variant(
+        dpo(pairs="mixed", reference_refresh=2, beta_start=0.3, sft_weight=0.1, loss="ipo")
+    ),
+    "ppo, reference refreshed, β on its way": Variant(ppo(reference_refresh=2, beta_start=0.3)),
 }
+VARIANTS |= {name: Variant(of_the_table(name)) for name in METHODS if name not in VARIANTS and name != "dpo"}
 
 
 def go_on(variant: Variant, trainer: Trainer[Any], until: int) -> list[dict[str, float]]:

@@ -89,6 +89,19 @@ def test_going_back_forgets_what_came_after(sft_weights, reward_weights):
     assert steps(trainer, 3) == first
 
 
+def test_going_back_over_a_turn_of_the_temperature_goes_back_to_the_reference_log_probabilities_there(
+    sft_weights, reward_weights
+):
+    trainer = VARIANTS["dpo, labels, rate and temperature turned"].make(sft_weights, reward_weights)
+    one_step(trainer)
+    state = trainer.state()
+    first = one_step(trainer)
+    trainer.set_knob("temperature", 0.5)
+    one_step(trainer)
+    trainer.load_state(state)
+    assert one_step(trainer) == first
+
+
 def test_a_state_of_another_kind_of_run_is_refused(sft_weights, reward_weights):
     state = VARIANTS["ppo"].make(sft_weights, reward_weights).state()
     with pytest.raises((KeyError, RuntimeError, ValueError)):
