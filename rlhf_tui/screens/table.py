@@ -25,6 +25,7 @@ class ScreenEntry:
 
 SCREENS: tuple[ScreenEntry, ...] = (
     ScreenEntry("train", "Train", "rlhf_tui.screens.train:TrainScreen", "train models and watch them learn"),
+    ScreenEntry("label", "Label", "rlhf_tui.screens.label:LabelScreen", "judge pairs, and train on what you prefer"),
 )
 
 

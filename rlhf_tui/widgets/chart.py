@@ -193,4 +193,5 @@ class Chart(Widget, can_focus=True):
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
-        self.misfit = True
+        if self._picture.rows and self.is_attached:
+            self.call_later(self._finish)  # other colours, the same dots

@@ -4,7 +4,7 @@ The list draws its own lines: a form of thirty input widgets would take longer t
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from rich.segment import Segment
 from textual import events, on
@@ -18,12 +18,20 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import Input, Static
 
-from core.config import ConfigError, Knob, knobs
-from core.methods.base import Method
+from core.config import Config, ConfigError, Knob, knobs
 from rlhf_tui.safe_text import fit, safe_str, safe_text
 from rlhf_tui.screens.topics import HelpTopic
 
 NUDGE = 1.25  # factor of + and −
+
+
+class HasKnobs(Protocol):
+    """A method, or anything else with a title and a configuration."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def config(self) -> type[Config]: ...
 
 
 class KnobList(ScrollView, can_focus=True):
@@ -169,7 +177,7 @@ class KnobForm(Vertical):
     def list(self) -> KnobList:
         return self.query_one("#list", KnobList)
 
-    def show(self, method: Method, values: Mapping[str, Any], live_only: bool) -> None:
+    def show(self, method: HasKnobs, values: Mapping[str, Any], live_only: bool) -> None:
         """``values`` may lack knobs at their default; ``live_only``: the run has begun."""
         self.border_title = safe_text(f"knobs of {method.title}")
         self.border_subtitle = "~ can be turned now" if live_only else "* changed"
