@@ -1,6 +1,7 @@
 """The terminal app: owns the engine's life, the session's view and the screens; holds no training logic.
 
-Torch-free: the engine is another process. Workers only post messages; the handlers here own the state.
+Torch-free: the engine is another process. Everything that changes the state runs in the event loop, in the order in
+which the engine said it.
 """
 
 import asyncio
@@ -56,13 +57,6 @@ class PlaygroundApp(App[None]):
                 tooltip="Save the screen as an SVG picture"),
     ]  # fmt: skip
 
-    class EngineSaid(Message):
-        """An event of the engine that answers no command."""
-
-        def __init__(self, event: Event) -> None:
-            super().__init__()
-            self.event = event
-
     class EngineEnded(Message):
         """The engine's process has ended."""
 
@@ -116,7 +110,7 @@ class PlaygroundApp(App[None]):
         self.state.engine, self.state.engine_line = "starting", "the engine is starting"
         self.engine_state_changed()
         engine = self.engine = EngineClient(
-            lambda event: void(self.post_message(self.EngineSaid(event))),
+            self._hear,
             device=self._device,
             threads=self._threads,
             command=self._engine_command,
@@ -167,9 +161,12 @@ class PlaygroundApp(App[None]):
 
     # --- events of the engine ----------------------------------------------------------------------------------
 
-    @on(EngineSaid)
-    def _engine_said(self, message: EngineSaid) -> None:
-        self.take(message.event)
+    def _hear(self, event: Event) -> None:
+        """Take in what answers no command – after the answers that came before it, whose tasks wait in the same queue.
+
+        Otherwise "paused" could be overtaken by the "pausing" that it follows.
+        """
+        asyncio.get_running_loop().call_soon(self.take, event)
 
     def take(self, event: Event) -> None:
         """Let the state and every loaded screen take in an event."""

@@ -13,7 +13,7 @@ import pytest
 from app_helpers import DirectApp, screen_lines, scripted_command
 from scripted_engine import HOSTILE
 
-from core.engine.protocol import Alert, Samples, SampleText
+from core.engine.protocol import Alert, Pause, Resume, Samples, SampleText
 from core.store import Session
 from rlhf_tui.app import PlaygroundApp
 from rlhf_tui.screens.quit import QuitScreen
@@ -70,6 +70,21 @@ async def test_a_killed_engine_leaves_the_screen_and_goes_on_from_its_resume_poi
         assert len(app.state.runs[1].series) > 0
         await pilot.press("q")
         await until(lambda: app.engine is not None and not app.engine.alive)
+
+
+async def test_an_answer_is_never_taken_after_what_followed_it(session: Session) -> None:
+    # The engine answers "pausing" and says "paused" in one breath: both lines are read at once.
+    app = PlaygroundApp(session, engine_command=scripted_command("--rate", "0"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(lambda: app.state.engine == "ready")
+        await pilot.press("space")
+        await until(lambda: 1 in app.state.runs)
+        for _ in range(10):
+            await app.ask(Pause, run=1)
+            await asyncio.sleep(0.05)
+            assert app.state.runs[1].state == "paused"
+            await app.ask(Resume, run=1)
+            assert app.state.runs[1].state == "running"
 
 
 async def test_an_engine_that_cannot_start_is_said(session: Session) -> None:
