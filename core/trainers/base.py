@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from core import config as knobs
 from core.methods.base import TrainingConfig
 from core.models.build import BackboneConfig
+from core.models.context import check_context
 from core.models.language_model import LanguageModel
 from core.preferences.pair import PreferencePair, UnpairedExample
 from core.tasks.base import Task
@@ -80,6 +81,8 @@ class Trainer(ABC, Generic[C]):
     higher_is_better: ClassVar[bool] = True
 
     def __init__(self, config: C, inputs: TrainerInputs) -> None:
+        """Raises ValueError, with what would help, when the method cannot start from its inputs."""
+        check_context(inputs.task, inputs.backbone, inputs.pairs)
         self.config = config
         self.inputs = inputs
         self.step_number = 0  # steps done

@@ -14,7 +14,7 @@ from core.randomness import generator_for
 from core.rewards.sources import RewardSource
 from core.sampling import Completions, Rollout, generate
 from core.trainers.base import Phase, TrainerAlert, TrainerInputs
-from core.trainers.pairs import PairBatch, automatic_judge, automatic_pairs, encode_pairs, together
+from core.trainers.pairs import PairBatch, encode_pairs, pairs_of_task, together
 from core.trainers.preferences import PreferenceTrainer
 from core.trainers.updates import example_order, learning_rate, to_floats, update
 
@@ -169,9 +169,8 @@ class DPOTrainer(PreferenceTrainer[DPOConfig]):
         config, inputs = self.config, self.inputs
         pairs = [pair for pair in inputs.pairs if pair.target != 0.5] if config.pairs != "automatic" else []
         if config.pairs in ("automatic", "mixed"):
-            judge = automatic_judge(inputs.task, config.taste)
-            pairs += yield from automatic_pairs(
-                self.first_reference(), inputs.task, judge, config.pair_count, config.label_noise, inputs.seed
+            pairs += yield from pairs_of_task(
+                self.first_reference(), inputs.task, config.taste, config.pair_count, config.label_noise, inputs.seed
             )
         if len(pairs) < FEWEST_PAIRS:
             raise ValueError(f"{len(pairs)} decided pairs are too few to train on; give at least {FEWEST_PAIRS}")

@@ -12,7 +12,7 @@ from core.preferences.pair import UnpairedExample
 from core.sampling import Completions, completions_of
 from core.tasks.base import Task
 from core.trainers.base import Phase, TrainerInputs
-from core.trainers.pairs import automatic_judge, automatic_pairs
+from core.trainers.pairs import pairs_of_task
 from core.trainers.preferences import PreferenceTrainer
 from core.trainers.updates import example_order, learning_rate, to_floats, update
 
@@ -86,9 +86,8 @@ class KTOTrainer(PreferenceTrainer[KTOConfig]):
         if config.pairs != "automatic":
             examples += [*inputs.unpaired, *unpaired_from_pairs(inputs.pairs)]
         if config.pairs in ("automatic", "mixed"):
-            judge = automatic_judge(inputs.task, config.taste)
-            pairs = yield from automatic_pairs(
-                self.first_reference(), inputs.task, judge, config.pair_count, config.label_noise, inputs.seed
+            pairs = yield from pairs_of_task(
+                self.first_reference(), inputs.task, config.taste, config.pair_count, config.label_noise, inputs.seed
             )
             examples += unpaired_from_pairs(pairs)
         if len(examples) < FEWEST_EXAMPLES:

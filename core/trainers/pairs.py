@@ -119,3 +119,17 @@ def automatic_pairs(
         if len(pairs) >= count:
             break
     return pairs[:count]
+
+
+def has_own_pairs(task: Task, taste: str) -> bool:
+    """Does ``automatic`` mean the task's own pairs? So it is where there is no gold rule to judge by."""
+    return taste == "gold" and task.gold is None and bool(task.pairs)
+
+
+def pairs_of_task(
+    reference: LanguageModel, task: Task, taste: str, count: int, noise: float, seed: int
+) -> Generator[Phase, None, list[PreferencePair]]:
+    """The pairs that need no person: :func:`automatic_pairs` judged by a taste, or the task's own."""
+    if has_own_pairs(task, taste):
+        return list(task.pairs)
+    return (yield from automatic_pairs(reference, task, automatic_judge(task, taste), count, noise, seed))

@@ -15,7 +15,7 @@ from core.randomness import derived_seed, generator_for
 from core.sampling import generate
 from core.trainers.base import Phase, Trainer, TrainerAlert, TrainerInputs, Weights
 from core.trainers.models import reference_policy
-from core.trainers.pairs import PairBatch, automatic_judge, automatic_pairs, encode_pairs
+from core.trainers.pairs import PairBatch, encode_pairs, has_own_pairs, pairs_of_task
 from core.trainers.updates import example_order, learning_rate, make_optimizer, to_floats, update
 
 NORMALISED_ON = 512  # completions of the reference whose scores get mean 0 and deviation 1
@@ -97,13 +97,13 @@ class RewardTrainer(Trainer[RewardConfig]):
         config, inputs = self.config, self.inputs
         pairs = list(inputs.pairs) if config.pairs != "automatic" else []
         if config.pairs in ("automatic", "mixed"):
-            judge = automatic_judge(inputs.task, config.taste)
-            pairs += yield from automatic_pairs(
-                self.reference, inputs.task, judge, config.pair_count, config.label_noise, inputs.seed
+            pairs += yield from pairs_of_task(
+                self.reference, inputs.task, config.taste, config.pair_count, config.label_noise, inputs.seed
             )
         if len(pairs) < FEWEST_PAIRS:
             raise ValueError(f"{len(pairs)} preference pairs are too few to train on; give at least {FEWEST_PAIRS}")
-        if config.pairs == "automatic" and len(pairs) < config.pair_count:
+        judged = config.pairs == "automatic" and not has_own_pairs(inputs.task, config.taste)
+        if judged and len(pairs) < config.pair_count:
             message = f"only {len(pairs)} pairs: the reference hardly writes two different answers to a prompt"
             self.alerts.append(TrainerAlert("pairs", message))
         held_out, training = split(pairs, config.validation_share, inputs.seed)
