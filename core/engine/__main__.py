@@ -1,10 +1,10 @@
 """``python -P -m core.engine``: commands on stdin, events on stdout, everything else to the log."""
 
 import faulthandler
-import io
 import os
 import sys
-from typing import cast
+
+from core.engine.log import keep_output
 
 
 def main() -> None:
@@ -14,8 +14,7 @@ def main() -> None:
     os.dup2(nothing, 0)
     os.dup2(2, 1)
     faulthandler.enable()
-    # A line at a time, so that the log keeps the order in which things happened.
-    cast(io.TextIOWrapper, sys.stdout).reconfigure(line_buffering=True)
+    keep_output()
 
     from core.engine.server import serve
 

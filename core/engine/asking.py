@@ -33,7 +33,12 @@ def sample(workspace: Workspace, command: Sample) -> Event:
     step, policy = _policy(workspace, command.run, command.step)
     if command.step is not None and step != command.step:
         notes.append(f"no snapshot at step {command.step}; this is step {step}")
-    reference = None if command.reference is None else _policy(workspace, command.reference, None)[1]
+    reference_step, reference = None, None
+    if command.reference is not None:
+        wanted_step = command.reference_step
+        reference_step, reference = _policy(workspace, command.reference or None, wanted_step)
+        if wanted_step is not None and reference_step != wanted_step:
+            notes.append(f"the reference has no snapshot at step {wanted_step}; this is step {reference_step}")
     found = workspace.reward_model(command.reward_run)
     (reward_run, reward_step), reward = found if found is not None else ((None, None), None)
     wanted = Wanted(
@@ -51,7 +56,7 @@ def sample(workspace: Workspace, command: Sample) -> Event:
     return Samples(
         id=command.id, run=command.run, step=step, samples=described[0],
         reference=described[1] if reference is not None else [], notes=notes, reward_run=reward_run,
-        reward_step=reward_step,
+        reward_step=reward_step, reference_step=reference_step,
     )  # fmt: skip
 
 

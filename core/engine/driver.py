@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from core import config as knobs
-from core.engine.protocol import Alert, Event, KnobChanged, Metrics, RunState, SampleText
+from core.engine.protocol import Alert, CheckpointSaved, Event, KnobChanged, Metrics, RunState, SampleText
 from core.engine.recorder import Recorder
 from core.engine.saving import Environment, Saver
 from core.methods.base import Method
@@ -159,12 +159,25 @@ class RunDriver:
 
     def suspend(self, message: str) -> None:
         """Save between two steps and stay as a paused run: the engine is about to end."""
-        self.saver.save_resume_point(self.trainer, self.seconds)
+        self.save_resume_point()
         self.message = message
         self._enter("paused")
 
+    def save_resume_point(self, name: str = "") -> CheckpointSaved | None:
+        """Save everything, between two steps. None when the store refused, which an alert has said.
+
+        What was reported up to here goes first: a run that resumes from this point must lack none of it.
+        """
+        self._recorder.flush()
+        return self.saver.save_resume_point(self.trainer, self.seconds, name)
+
     def begin(self) -> None:
         """Save the very first weights of a new run."""
+        self.saver.save_snapshot(self.trainer, self.latest[1])
+        self.save_resume_point()
+
+    def save_now(self) -> None:
+        """Save weights and everything else between two steps, as after a loss of what was saved before."""
         self.saver.save_snapshot(self.trainer, self.latest[1])
         self.saver.save_resume_point(self.trainer, self.seconds)
 
@@ -203,7 +216,7 @@ class RunDriver:
         if self.saver.snapshot_due(trainer):
             self.saver.save_snapshot(trainer, self.latest[1])
         if self.saver.resume_due(self.seconds):
-            self.saver.save_resume_point(trainer, self.seconds)
+            self.save_resume_point()
 
     def _settle(self) -> None:
         """Between two steps: take up the state that the run is to be in."""
@@ -211,7 +224,7 @@ class RunDriver:
         ends = trainer.finished or self._wish == "stop"
         if ends or self.saver.snapshot_due(trainer):
             self.saver.save_snapshot(trainer, self.latest[1])
-        self.saver.save_resume_point(trainer, self.seconds)
+        self.save_resume_point()
         if trainer.finished:
             self.message = trainer.stop_reason
             self._enter("done")
@@ -222,7 +235,7 @@ class RunDriver:
     def _turn_knob(self, name: str, value: Any, old: Any, first_step: int) -> None:
         self.trainer.set_knob(name, value)
         # A resume point at the change makes it part of every later resume, whatever happens to the process.
-        self.saver.save_resume_point(self.trainer, self.seconds)
+        self.save_resume_point()
         config = self.trainer.config.to_dict()
         self._recorder.change(self.id, config=config)
         self._recorder.later(

@@ -12,6 +12,7 @@ import torch
 from core import config as knobs
 from core.engine import origin
 from core.engine.origin import Origin
+from core.engine.protocol import RunState
 from core.engine.saving import SavedState, read_state
 from core.methods.base import Method, TrainingConfig
 from core.methods.table import find_method
@@ -125,6 +126,21 @@ def load_state(trainer: Trainer[Any], state: TrainerState) -> None:
 def stored_origin(run: int, place: Place) -> Origin:
     """What a run was given at its start."""
     return Origin.from_bytes(place.session.checkpoints.latest_good(run, origin.KIND).data)
+
+
+def origin_of(trainer: Trainer[Any]) -> Origin:
+    """What a trainer in memory was given at its start."""
+    given = trainer.inputs
+    return Origin(given.policy, given.reference, given.reward_model, given.pairs, given.unpaired)
+
+
+def recorded_state(record: RunRecord) -> RunState:
+    """A run that is not in memory as its record has it."""
+    return RunState(
+        run=record.id, method=record.method, title=record.title, state=record.state, step=record.step,
+        steps=record.steps, completions=record.completions, seconds=record.seconds, parent=record.parent,
+        parent_step=record.parent_step, message=record.message,
+    )  # fmt: skip
 
 
 def weights_from(data: bytes) -> Weights:

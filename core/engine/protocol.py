@@ -49,6 +49,7 @@ class Open(Command):
     """
 
     folder: str
+    read_only: bool = False  # only to look and to sample, beside whoever has it open for writing
     task: str | None = None
     seed: int = 42
     backbone: dict[str, Any] = field(default_factory=dict)
@@ -131,7 +132,8 @@ class Sample(Command):
     top_k: int = 0  # 0: no limit
     top_p: float = 1.0
     max_new_tokens: int | None = None
-    reference: int | None = None  # also give log-probs and KL under this run's final policy
+    reference: int | None = None  # also give log-probs and KL under this run's policy; 0: the untrained model's
+    reference_step: int | None = None  # a snapshot of the reference; None: its latest
     reward_run: int | None = None
 
 
@@ -169,6 +171,14 @@ class Delete(Command):
     """Delete a run that does not train, with its checkpoints. Answered by ``Acknowledged``."""
 
     run: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rename(Command):
+    """Give a run another title. Answered by ``RunState``."""
+
+    run: int
+    title: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,6 +283,7 @@ class Samples(Event):
     notes: list[str] = field(default_factory=list)
     reward_run: int | None = None  # whose reward model gave the learned rewards, and at which step
     reward_step: int | None = None
+    reference_step: int | None = None  # where the reference stood
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,7 +341,7 @@ class Goodbye(Event):
 COMMANDS: dict[str, type[Command]] = {
     "hello": Hello, "open": Open, "start": Start, "pause": Pause, "resume": Resume, "step": Step, "stop": Stop,
     "set_knob": SetKnob, "fork": Fork, "sample": Sample, "evaluate": Evaluate, "score": Score, "save": Save,
-    "delete": Delete, "close": Close, "quit": Quit,
+    "delete": Delete, "rename": Rename, "close": Close, "quit": Quit,
 }  # fmt: skip
 EVENTS: dict[str, type[Event]] = {
     "ready": Ready, "opened": Opened, "run_state": RunState, "metrics": Metrics, "knob_changed": KnobChanged,

@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from core.engine.protocol import Alert, Event
 from core.store import Session
-from core.store.errors import StoreError
+from core.store.errors import SessionMissingError, StoreError
 
 COMMIT_EVERY = 0.5  # seconds; the engine may commit 4 times a second, and checkpoints have rows of their own
 
@@ -15,9 +16,12 @@ MetricRow = tuple[int, int, float, dict[str, float]]
 class Recorder:
     """Rows wait here while they cannot be written (a full disk, a busy database), so that training goes on."""
 
-    def __init__(self, session: Session, alert: Callable[[str], None]) -> None:
+    def __init__(
+        self, session: Session, emit: Callable[[Event], None], recover: Callable[[], None] = lambda: None
+    ) -> None:
         self._session = session
-        self._alert = alert
+        self._emit = emit
+        self._recover = recover  # put the session back where it was deleted from
         self._rows: dict[int, list[MetricRow]] = {}
         self._changes: dict[int, dict[str, Any]] = {}
         self._others: list[Callable[[], object]] = []
@@ -51,13 +55,11 @@ class Recorder:
         if not (self._rows or self._changes or self._others):
             return True
         try:
-            with self._session.transaction():
-                for run, rows in self._rows.items():
-                    self._session.metrics.append(run, rows)
-                for run, fields in self._changes.items():
-                    self._session.runs.update(run, **fields)
-                for write in self._others:
-                    write()
+            try:
+                self._write()
+            except SessionMissingError:
+                self._recover()
+                self._write()
         except StoreError as error:
             if not self._failing:
                 self._failing = True
@@ -70,3 +72,15 @@ class Recorder:
             self._failing = False
             self._alert("saving works again; nothing was lost")
         return True
+
+    def _alert(self, message: str) -> None:
+        self._emit(Alert(run=None, step=None, kind="storage", message=message))
+
+    def _write(self) -> None:
+        with self._session.transaction():
+            for run, rows in self._rows.items():
+                self._session.metrics.append(run, rows)
+            for run, fields in self._changes.items():
+                self._session.runs.update(run, **fields)
+            for write in self._others:
+                write()

@@ -1,6 +1,5 @@
 """The engine's loop: take what commands have come, give an active run a slice of work, report, and again."""
 
-import os
 import signal
 import sys
 import time
@@ -18,6 +17,7 @@ from core.engine.asking import evaluate, sample, score, strip
 from core.engine.channel import ClientGone, Inbox, Incoming, Malformed, Outbox
 from core.engine.driver import RunDriver
 from core.engine.launching import RefusedError
+from core.engine.log import log_to
 from core.engine.protocol import (
     PROTOCOL_VERSION,
     Acknowledged,
@@ -34,6 +34,7 @@ from core.engine.protocol import (
     Pause,
     Quit,
     Ready,
+    Rename,
     Resume,
     Sample,
     Save,
@@ -89,6 +90,7 @@ class Server:
             Fork: lambda command: self._session().fork(command),
             Save: lambda command: self._session().save(command),
             Delete: lambda command: self._session().delete(command),
+            Rename: lambda command: self._session().rename(command),
         }  # fmt: skip
 
     def run(self) -> None:
@@ -201,10 +203,11 @@ class Server:
         self._let_go("another session was opened")
         workspace = Workspace.open(
             Path(command.folder), command.task, command.seed, command.backbone, self._device, self._environment,
-            self.outbox.put,
+            self.outbox.put, command.read_only,
         )  # fmt: skip
         self.workspace = workspace
-        log_to(workspace.session.folder / "engine.log")
+        if not command.read_only:
+            log_to(workspace.session.folder / "engine.log")
         return workspace.opened(command.id)
 
     def _close(self, command: Close) -> Event:
@@ -239,21 +242,6 @@ class Server:
             workspace.close()
         except StoreError as error:
             print(f"closing: {error}", file=sys.stderr, flush=True)
-
-
-def log_to(path: Path, limit: int = 1 << 20) -> None:
-    """Send what is written to stdout and stderr, by Python or by a library, to ``path``, which starts anew at 1 MiB."""
-    try:
-        mode = os.O_TRUNC if path.exists() and path.stat().st_size > limit else os.O_APPEND
-        log = os.open(path, os.O_WRONLY | os.O_CREAT | mode, 0o644)
-    except OSError as error:
-        print(f"no log in {path}: {error}", file=sys.stderr, flush=True)
-        return
-    sys.stdout.flush()
-    sys.stderr.flush()
-    for descriptor in (1, 2):
-        os.dup2(log, descriptor)
-    os.close(log)
 
 
 def serve(commands: int, events: int) -> None:

@@ -24,6 +24,7 @@ from core.engine.protocol import (
     KnobChanged,
     Opened,
     Pause,
+    Rename,
     Resume,
     RunState,
     Save,
@@ -33,6 +34,7 @@ from core.engine.protocol import (
     Stop,
 )
 from core.engine.recorder import Recorder
+from core.engine.recovery import recover
 from core.engine.saving import Environment, read_state
 from core.methods.base import Method, TrainingConfig
 from core.methods.table import find_method
@@ -61,19 +63,19 @@ class Workspace:
         self.place = Place(session, self.task, backbone, device)
         self.models = ModelCache(self.task, backbone, device, session.seed)
         self.drivers: dict[int, RunDriver] = {}
-        self.recorder = Recorder(
-            session, lambda message: emit(Alert(run=None, step=None, kind="storage", message=message))
-        )
+        self.recorder = Recorder(session, emit, lambda: recover(session, self.drivers.values(), emit))
         self._environment = environment
         self._emit = emit
 
     @classmethod
     def open(
         cls, folder: Path, task: str | None, seed: int, backbone: Mapping[str, Any], device: torch.device,
-        environment: Environment, emit: Callable[[Event], None],
+        environment: Environment, emit: Callable[[Event], None], read_only: bool = False,
     ) -> "Workspace":  # fmt: skip
         """Open the session in ``folder``; with ``task``, make it first where there is none."""
-        if task is not None and not (folder / "session.db").exists():
+        if read_only:
+            session = Session.open(folder, read_only=True)
+        elif task is not None and not (folder / "session.db").exists():
             load_task(task, seed)
             knobs.make(BackboneConfig, backbone)
             session = Session.create(folder, task=task, seed=seed, backbone=backbone)
@@ -89,9 +91,12 @@ class Workspace:
         """The answer to ``Open``. Runs that were active when their engine ended are interrupted from here on."""
         notes = list(self.session.notes)
         for record in self.session.runs.all():
-            if record.state in ("running", "pausing", "waiting"):
-                self.session.runs.update(record.id, state="interrupted", message=f"interrupted at step {record.step}")
-                notes.append(f"run {record.id} was interrupted at step {record.step}; it can go on")
+            if record.state in ("running", "pausing", "waiting") and not self.session.read_only:
+                saved = max((each.step for each in self.session.checkpoints.list(record.id, "resume")), default=0)
+                step = max(record.step, saved)
+                what = f"interrupted at step {step}"
+                self.session.runs.update(record.id, state="interrupted", step=step, message=what)
+                notes.append(f"run {record.id} was {what}; it can go on from step {saved}")
         return Opened(
             id=id, folder=str(self.session.folder), title=self.session.title, task=self.session.task,
             seed=self.session.seed, parameters=parameter_count(self.models.untrained()), notes=notes,
@@ -100,7 +105,7 @@ class Workspace:
     def run_states(self) -> list[RunState]:
         """Every run as it stands."""
         return [
-            self.drivers[record.id].run_state() if record.id in self.drivers else _recorded_state(record)
+            self.drivers[record.id].run_state() if record.id in self.drivers else launching.recorded_state(record)
             for record in self.session.runs.all()
         ]
 
@@ -187,7 +192,7 @@ class Workspace:
             return CheckpointSaved(id=command.id, run=command.run, step=record.step, kind="resume", name=command.name)
 
         def act() -> Event:
-            saved = driver.saver.save_resume_point(driver.trainer, driver.seconds, command.name)
+            saved = driver.save_resume_point(command.name)
             if saved is None:
                 raise RefusedError(f"run {command.run} could not be saved")
             return saved
@@ -205,6 +210,14 @@ class Workspace:
         self.recorder.forget(command.run)
         self.models.forget(command.run)
         return Acknowledged(id=command.id)
+
+    def rename(self, command: Rename) -> Answer:
+        record = self.session.runs.update(command.run, title=command.title)
+        driver = self.drivers.get(command.run)
+        if driver is None:
+            return dataclasses.replace(launching.recorded_state(record), id=command.id)
+        driver.record = record
+        return driver.run_state(command.id)
 
     # --- work ---
 
@@ -385,11 +398,3 @@ class Workspace:
             self._emit(dataclasses.replace(act(), id=id))
         except (RefusedError, StoreError, knobs.ConfigError) as error:
             self._emit(Error(id=id, message=str(error)))
-
-
-def _recorded_state(record: RunRecord) -> RunState:
-    return RunState(
-        run=record.id, method=record.method, title=record.title, state=record.state, step=record.step,
-        steps=record.steps, completions=record.completions, seconds=record.seconds, parent=record.parent,
-        parent_step=record.parent_step, message=record.message,
-    )  # fmt: skip

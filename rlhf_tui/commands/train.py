@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-from core.config import ConfigError, find_knob, make, parse_short
+from core.config import ConfigError, find_knob, make, nearest, parse_short
 from core.engine.protocol import Evaluate, Evaluation, Resume, RunState, Sample, Samples, Start
 from core.methods.table import METHODS
 from core.pipeline import PRESETS, RunLike, Stage, missing_before, newest_done, parse_setting, pipeline, stage
@@ -170,15 +170,18 @@ class Work:
                 self._print(f"{METHODS[state.method].title}: best {name} {max(known):.3f}, last {known[-1]:.3f}")
             return
         policies = await self._with_start([state])
-        self._print(outcome_table([(each, await self._measure(each)) for each in policies]))
-        self._print(completions_table(await self._write(policies)))
+        await self._report(policies)
 
     async def report_all(self, finished: list[RunState], seconds: float) -> None:
         """The table of the pipeline, and completions before and after."""
         policies = [each for each in finished if METHODS[each.method].trains == "policy"]
+        await self._report(policies)
+        self._print(f"all of it took {seconds:.0f} s")
+
+    async def _report(self, policies: list[RunState]) -> None:
+        self.workshop.say("measuring …")
         self._print(outcome_table([(each, await self._measure(each)) for each in policies]))
         self._print(completions_table(await self._write(policies)))
-        self._print(f"all of it took {seconds:.0f} s")
 
     async def _with_start(self, policies: list[RunState]) -> list[RunState]:
         """``policies`` behind the run that they started from."""
@@ -245,9 +248,18 @@ def _session_folder(args: argparse.Namespace) -> Path:
         if last is None:
             raise CommandError(f"there is no session in {saves} to go on with")
         return last
+    _check_task(args.task)
     title = args.session or f"train {args.method}"
     with create_session(saves, title, task=args.task, seed=42 if args.seed is None else args.seed) as session:
         return session.folder
+
+
+def _check_task(name: str) -> None:
+    """Raises CommandError before anything is made for a task that is not there."""
+    from core.tasks.table import TASKS
+
+    if name not in TASKS:
+        raise CommandError(f"no task is called '{name}'{nearest(name, TASKS)}; there are {', '.join(TASKS)}")
 
 
 def _exists(saves: Path, name: str) -> bool:

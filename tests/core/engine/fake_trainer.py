@@ -24,7 +24,8 @@ from core.trainers.base import Phase, Trainer, TrainerAlert, TrainerInputs, Trai
 
 
 class FakeTrainer(Trainer[TrainingConfig]):
-    """One noisy scalar learns by Adam with momentum; the batch size says how many milliseconds a step takes.
+    """One noisy scalar learns by Adam with momentum; the batch size says how many milliseconds a step takes (from
+    256 on, the default, none).
 
     Behaviour by ``max_grad_norm``: 666 diverges at step 5, 667 raises at step 5, 668 kills the process at step 5.
     """
@@ -41,7 +42,7 @@ class FakeTrainer(Trainer[TrainingConfig]):
     def step(self) -> Generator[Phase, None, dict[str, float]]:
         phases = 4
         for phase in range(phases):
-            time.sleep(self.config.batch_size / phases / 1000)
+            time.sleep(self.config.batch_size % 256 / phases / 1000)
             if phase < phases - 1:
                 yield "waiting"
         if self.step_number == 4 and self.config.max_grad_norm == 666:

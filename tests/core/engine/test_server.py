@@ -105,7 +105,7 @@ def test_only_events_reach_stdout_and_prints_reach_the_log(engine: Engine, folde
 
 
 def test_a_pause_is_acknowledged_at_once_and_in_force_at_the_steps_end(engine: Engine) -> None:
-    run = start(engine, milliseconds=400, config={"steps": 50})
+    run = start(engine, milliseconds=240, config={"steps": 50})
     engine.step(run, 1)
     began = time.monotonic()
     assert engine.do("pause", run=run)["state"] == "pausing"
@@ -141,11 +141,14 @@ def test_samples_are_served_while_a_run_trains_and_are_the_same_each_time(engine
 def test_two_runs_share_time_fairly(engine: Engine) -> None:
     slow = start(engine, milliseconds=100, config={"steps": 1000})
     fast = start(engine, milliseconds=10, config={"steps": 1000})
-    time.sleep(2.0)
+    for run in (slow, fast):
+        engine.step(run, 3)
+    began = {each["run"]: each["seconds"] for each in engine.seen if each["type"] == "metrics"}
+    time.sleep(3.0)
     for run in (slow, fast):
         engine.do("pause", run=run)
     paused = engine.all_in("paused", slow, fast)
-    seconds = [paused[run]["seconds"] for run in (slow, fast)]
+    seconds = [paused[run]["seconds"] - began[run] for run in (slow, fast)]
     assert 0.7 < seconds[0] / seconds[1] < 1.4
 
 

@@ -1,0 +1,13 @@
+"""The command line over the real engine with a trainer that costs nothing: ``python cli_with_fake_engine.py ARGS``."""
+
+import sys
+from pathlib import Path
+
+from rlhf_tui import cli, engine_client
+from rlhf_tui.commands import train
+
+if __name__ == "__main__":
+    engine = Path(__file__).parents[1] / "core" / "engine" / "fake_trainer.py"
+    engine_client.ENGINE_COMMAND = [sys.executable, "-P", str(engine)]
+    train.REPORT_COMPLETIONS = 16
+    sys.exit(cli.main())
