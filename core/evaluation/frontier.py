@@ -13,6 +13,7 @@ from core.tasks.base import Task
 
 BETAS = (5.0, 3.0, 2.0, 1.5, 1.0, 0.8, 0.65, 0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.12, 0.1, 0.08, 0.06, 0.05)
 SIZES = (2, 4, 8, 16, 32, 64, 128)
+DRAWS_PER_SIZE = 16  # completions of a prompt, as multiples of n, that an estimate of best of n wants
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ def frontier(
     """The plane from rewards [P, N] of N completions of each of P prompts.
 
     They are the reference's own, or – with ``log_weights``, as :func:`optimal_point` takes them – of a mixture. Sizes
-    beyond a quarter of N are left out, as is best of n for weighted completions: it is a matter of ranks among draws.
+    beyond N / 16 are left out, for which the draws are too few, as is best of n for weighted completions: it is a matter
+    of ranks among draws.
     """
     plain = log_weights is None
     weights = None if log_weights is None else log_weights.double().softmax(1)
@@ -47,7 +49,9 @@ def frontier(
     return Frontier(
         reference_reward=reference.mean().item(),
         optimal=tuple(optimal_point(rewards, beta, log_weights) for beta in sorted(betas, reverse=True)),
-        best_of_n=tuple(best_of_n_point(rewards, n) for n in sorted(sizes) if plain and 4 * n <= rewards.shape[1]),
+        best_of_n=tuple(
+            best_of_n_point(rewards, n) for n in sorted(sizes) if plain and DRAWS_PER_SIZE * n <= rewards.shape[1]
+        ),
     )
 
 

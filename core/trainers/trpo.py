@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.nn.utils import parameters_to_vector
 
 from core.logprobs import exact_kl, masked_mean, token_logprobs
 from core.losses import ppo_policy_loss
@@ -65,7 +65,7 @@ class TRPOTrainer(ActorCriticTrainer[TRPOConfig]):
     def surrogate_gradient(self, experience: Experience) -> Tensor:
         """The downhill direction, in one vector. Raises TrainingDivergedError when it is not finite."""
         loss, _ = self.surrogate(experience)
-        weights = list(self.policy.parameters())
+        weights = self.learning_weights()
         gradient = -flat(torch.autograd.grad(loss, weights, allow_unused=True), weights)
         if not gradient.isfinite().all():
             raise TrainingDivergedError("the policy's gradient is not finite; the weights are those before this step")
@@ -75,7 +75,7 @@ class TRPOTrainer(ActorCriticTrainer[TRPOConfig]):
         """v -> (F + damping)·v, F the Hessian of the mean KL(old‖new) per token at the policy as it is."""
         some = torch.arange(min(len(experience), self.config.fisher_completions), device=self.inputs.device)
         batch = experience.batch.rows(some)
-        weights = list(self.policy.parameters())
+        weights = self.learning_weights()
         self.policy.second_order = True
         try:
             with sdpa_kernel([SDPBackend.MATH]):
@@ -97,7 +97,7 @@ class TRPOTrainer(ActorCriticTrainer[TRPOConfig]):
         bound: float,
     ) -> Metrics:  # fmt: skip
         """Halve the longest step that the bound allows until it keeps the bound and helps; else do not move."""
-        config, weights = self.config, list(self.policy.parameters())
+        config, weights = self.config, self.learning_weights()
         with torch.enable_grad():
             curvature = direction.dot(fisher(direction)).item()
         here = parameters_to_vector(weights)
@@ -105,14 +105,18 @@ class TRPOTrainer(ActorCriticTrainer[TRPOConfig]):
         length = math.sqrt(2 * bound / curvature) if curvature > 0 else 0.0
         found: Metrics = {"policy/kl_bound": bound}
         for halvings in range(config.backtracks + 1):
-            vector_to_parameters(here + length * direction, weights)
+            set_weights(weights, here + length * direction)
             after, logits = self.surrogate(experience)
             kl = masked_mean(exact_kl(old_logits, logits), experience.batch.mask)
             if length and kl <= bound and after < before:
                 return found | {"policy/kl": kl, "policy/backtracks": float(halvings), "loss/policy_avg": after}
             length /= 2
-        vector_to_parameters(here, weights)
+        set_weights(weights, here)
         return found | {"policy/kl": 0.0, "policy/backtracks": config.backtracks + 1.0, "loss/policy_avg": before}
+
+    def learning_weights(self) -> list[torch.nn.Parameter]:
+        """The policy's weights that can move."""
+        return [each for each in self.policy.parameters() if each.requires_grad]
 
     def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
         return {"critic": self.critic_optimizer}
@@ -123,3 +127,10 @@ def flat(values: tuple[Tensor | None, ...], like: list[torch.nn.Parameter]) -> T
     return torch.cat(
         [(torch.zeros_like(w) if v is None else v).flatten() for v, w in zip(values, like, strict=True)]
     )  # fmt: skip
+
+
+def set_weights(weights: list[torch.nn.Parameter], values: Tensor) -> None:
+    """Copy one vector into the weights. (As views of it they would lie at other addresses than those of a resumed run,
+    and sums over other addresses differ in their last digits.)"""
+    for weight, part in zip(weights, values.split([w.numel() for w in weights]), strict=True):
+        weight.copy_(part.view_as(weight))
