@@ -1,11 +1,12 @@
 """Label: judge pairs by keyboard, watch how good the judgements are, and train on them round by round."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, ClassVar
 
 from textual import on
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
@@ -33,7 +34,13 @@ MOST_SCORED = 512  # texts of one request to a reward model
 QUIET = 0.4  # seconds without a key after which the quality panel is drawn again
 PATIENCE = 3  # askings in a row that bring nothing to judge, before the screen says so
 
-SCALE = "1 A≫B  2 A>B  3 A≥B  4 tie  5 B≥A  6 B>A  7 B≫A   ← A  → B   b both bad  s skip"
+EFFECTS = """\
+answer    reward model                  DPO       export
+A or B    hard label, strength: margin  pair      chosen, rejected
+tie       target 0.5                    left out  left out
+both bad  –                             –         two bad examples
+skip      –                             –         –"""
+SCALE = "1 A≫B  2 A>B  3 A≥B  4 tie  5 B≥A  6 B>A  7 B≫A · ←A →B · b both bad · s skip"
 FOURS = "1–4 the best, then 1–4 the worst   s skip   u takes the first key back"
 
 
@@ -59,7 +66,9 @@ class LabelScreen(LabelActions, PlaygroundScreen):
     def compose_body(self) -> Iterable[Widget]:
         yield Static(id="guideline")
         with Horizontal(id="table"):
-            yield JudgedTexts(id="judged")
+            with Vertical(id="pair"):
+                yield JudgedTexts(id="judged")
+                yield Static(Content.styled(EFFECTS, "$text-muted"), id="effects")
             yield LabelPanel(id="panel")
         yield Static(id="scale")
         yield Static(id="said")
@@ -180,7 +189,7 @@ class LabelScreen(LabelActions, PlaygroundScreen):
     def fill(self, *, fresh: bool = False) -> None:
         """Ask for completions in the background. ``fresh``: those there are given up."""
         self._since_supply = 0
-        self.run_worker(self._fill(fresh), group="supply", exclusive=True)
+        self.run_worker(partial(self._fill, fresh), group="supply", exclusive=True)
 
     async def _fill(self, fresh: bool) -> None:
         names = parse_sources(self.options.sources)

@@ -1,5 +1,6 @@
 """What the keys of the Label screen do: answers, corrections, the simulated person, and the stages of a round."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -267,7 +268,7 @@ class LabelActions(Screen[None]):
     def run_ended(self, run: Run) -> None:
         """A run has ended: measure a reward model, draw from a policy."""
         if run.method == "rm":
-            self.run_worker(self._measure(run), group="effect", exclusive=True)
+            self.run_worker(partial(self._measure, run), group="effect", exclusive=True)
         else:
             self.fill()
 
