@@ -204,6 +204,7 @@ def test_sessions_are_listed_renamed_copied_deleted_and_restored(
     assert (tmp_path / "third" / "session.db").exists()
 
 
+@pytest.mark.long
 def test_the_doctor_names_device_and_versions(tmp_path: Path) -> None:
     found = command(tmp_path / "saves", "doctor")
     assert found.returncode == 0, found.stdout + found.stderr

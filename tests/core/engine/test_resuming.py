@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_process import Engine, start
+from engine_process import REAL_ENGINE, Engine, start
 
+from core.engine.saving import Environment
 from core.store import Session
 
 CONFIG = {"steps": 60, "evaluate_every": 10}
@@ -192,6 +193,15 @@ def test_a_damaged_resume_point_gives_way_to_the_one_before_and_that_is_said(eng
     assert "is damaged" in alert["message"]
 
 
+def test_what_makes_a_resume_approximate_is_named() -> None:
+    here = Environment(torch="2.13.0", device="cpu", threads=2)
+    assert here.differences({"torch": "2.13.0", "device": "cpu", "threads": 2}) == ""
+    assert (
+        here.differences({"torch": "2.13.0", "device": "cuda:0", "threads": 1}) == "device cuda:0 → cpu, threads 1 → 2"
+    )
+
+
+@pytest.mark.long
 def test_another_number_of_threads_makes_a_resume_approximate(engine: Engine, folder: Path) -> None:
     run = start(engine, config=CONFIG, paused=True)
     engine.do("close")
@@ -204,6 +214,7 @@ def test_another_number_of_threads_makes_a_resume_approximate(engine: Engine, fo
         assert alert["message"].startswith("approximate resume: threads 1 → 2")
 
 
+@pytest.mark.long
 def test_a_crash_in_the_engine_leaves_the_run_interrupted(engine: Engine, folder: Path) -> None:
     run = start(engine, config={**CONFIG, "max_grad_norm": 668.0})
     assert engine.process.wait(20) == -signal.SIGKILL
@@ -211,3 +222,43 @@ def test_a_crash_in_the_engine_leaves_the_run_interrupted(engine: Engine, folder
         second.hello()
         second.open(folder)
         assert second.state(run, "interrupted")["message"].startswith("interrupted at step")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["sft", "rm", "ppo", "dpo"])
+def test_the_real_trainers_resume_in_a_new_process_bit_for_bit(method: str, tmp_path: Path) -> None:
+    """Kill the engine behind a named resume point of a real run; go on in a new one; compare with a run left alone."""
+    config = {
+        "sft": {"batch_size": 16},
+        "rm": {"batch_size": 8, "pair_count": 64},
+        "ppo": {"batch_size": 32, "minibatch_size": 16, "reward": "learned", "probe_completions": 16},
+        "dpo": {"batch_size": 8, "probe_completions": 16},
+    }[method] | {"steps": 24, "evaluate_every": 5}
+    folder = tmp_path / "session"
+    with Engine(REAL_ENGINE) as first:
+        first.hello()
+        first.open(folder)
+        for before in ("sft", "rm"):
+            steps = {"steps": 3, "batch_size": 8} | ({"pair_count": 16} if before == "rm" else {})
+            first.all_in("done", first.do("start", method=before, config=steps)["run"])
+        straight = first.do("start", method=method, config=config, parent=None if method == "sft" else 1, reward_run=2)
+        first.all_in("done", straight["run"])
+        fields = {"method": method, "config": config, "parent": None if method == "sft" else 1, "reward_run": 2}
+        run = first.do("start", **fields)["run"]
+        first.step(run, 9)
+        saved = first.do("save", run=run, name="here")["step"]
+        kill(first)
+    with Engine(REAL_ENGINE) as second:
+        second.hello()
+        second.open(folder)
+        assert second.do("resume", run=run)["step"] >= saved
+        second.all_in("done", run)
+        second.do("close")
+    with Session.open(folder, read_only=True) as session:
+        finals = [session.checkpoints.list(each, "snapshot")[-1] for each in (straight["run"], run)]
+        assert finals[0].step == finals[1].step == 24
+        assert finals[0].sha256 == finals[1].sha256
+        tables = [session.metrics.read(each) for each in (straight["run"], run)]
+        assert tables[0].steps.tolist() == tables[1].steps.tolist() == list(range(1, 25))
+        for name, column in tables[0].values.items():
+            assert column.tobytes() == tables[1].values[name].tobytes(), name

@@ -175,8 +175,7 @@ def on_a_small_disk(place: Path) -> None:
         relief(engine)
         engine.do("pause", run=run)
         paused = engine.state(run, "paused")["step"]
-        # A file system with files open for writing refuses to become read-only; files of a mount point over it do not.
-        engine.do("close")
+        engine.do("close")  # and holds no file of it: the remount would be refused
         subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
         refused = engine.ask("open", folder=str(folder))
         assert refused["type"] == "error" and "read" in refused["message"], refused
