@@ -109,8 +109,6 @@ def file_candidates(file: str, task: Task) -> list[Candidate]:
         imported = read_file(path, unknown_letters=task.unknown_letters)
     except FileRefusedError as error:
         raise ConfigError(str(error)) from None
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from None
     texts = dict.fromkeys(_texts(imported))
     if not texts:
         raise ConfigError(f"{path} holds {imported.kind} rows: nothing that answers a prompt")

@@ -1,10 +1,9 @@
 """Label: judge pairs by keyboard, watch how good the judgements are, and train on them round by round."""
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any, ClassVar
 
-from textual import on
+from textual import on, work
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
@@ -186,12 +185,10 @@ class LabelScreen(LabelActions, PlaygroundScreen):
 
     # --- supply ------------------------------------------------------------------------------------------------
 
-    def fill(self, *, fresh: bool = False) -> None:
+    @work(group="supply", exclusive=True)
+    async def fill(self, *, fresh: bool = False) -> None:
         """Ask for completions in the background. ``fresh``: those there are given up."""
         self._since_supply = 0
-        self.run_worker(partial(self._fill, fresh), group="supply", exclusive=True)
-
-    async def _fill(self, fresh: bool) -> None:
         names = parse_sources(self.options.sources)
         found, missing = writers(names, self.playground.state)
         self.passing = {} if found else {line: line for line in missing}

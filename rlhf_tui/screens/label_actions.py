@@ -1,10 +1,11 @@
 """What the keys of the Label screen do: answers, corrections, the simulated person, and the stages of a round."""
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual import work
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.worker import Worker
 
 from core.config import ConfigError
 from core.engine.protocol import RunState, Score, Scores, Start
@@ -72,7 +73,7 @@ class LabelActions(Screen[None]):
         def show_item(self) -> None: ...
         def settle(self) -> None: ...
         def told(self, records: tuple[LabelRecord, ...]) -> None: ...
-        def fill(self, *, fresh: bool = False) -> None: ...
+        def fill(self, *, fresh: bool = False) -> Worker[None]: ...
         def supply_if_due(self) -> None: ...
 
     # --- answers -----------------------------------------------------------------------------------------------
@@ -268,11 +269,12 @@ class LabelActions(Screen[None]):
     def run_ended(self, run: Run) -> None:
         """A run has ended: measure a reward model, draw from a policy."""
         if run.method == "rm":
-            self.run_worker(partial(self._measure, run), group="effect", exclusive=True)
+            self.measure_effect(run)
         else:
             self.fill()
 
-    async def _measure(self, run: Run) -> None:
+    @work(group="effect", exclusive=True)
+    async def measure_effect(self, run: Run) -> None:
         """Say what retraining did to the labels that nobody learned from."""
         labels, honest = measured_labels(self.desk.labels.current(), MEASURED)
         if not labels:
