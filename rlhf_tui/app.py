@@ -7,6 +7,7 @@ which the engine said it.
 import asyncio
 import signal
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
@@ -18,9 +19,10 @@ from textual.driver import Driver
 from textual.message import Message
 from textual.screen import Screen
 
-from core.engine.protocol import Command, Event, Open, Resume
+from core.engine.protocol import Command, Event, Metrics, Open, Resume
+from core.store import StoreError
 from rlhf_tui.engine_client import EngineClient, EngineDied, EngineError
-from rlhf_tui.history import load_history
+from rlhf_tui.history import load_history, read_series
 from rlhf_tui.palette import ActionsProvider
 from rlhf_tui.safe_text import safe_str
 from rlhf_tui.screens.base import PlaygroundScreen
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 UI_SETTING = "ui"
 _SAVE_UI_EVERY = 2.0  # seconds
+_GAP_WAIT = 1.5  # seconds until the engine has surely written what it did not send
 
 
 class PlaygroundApp(App[None]):
@@ -103,7 +106,11 @@ class PlaygroundApp(App[None]):
         self.call_after_refresh(self.start_engine)
 
     def start_engine(self) -> None:
-        """Start an engine beside the screen and open the session in it."""
+        """Start an engine beside the screen and open the session in it; none for a session that is only looked at."""
+        if self.session.read_only:
+            self.state.engine, self.state.engine_line = "none", "read-only: another instance has this session open"
+            self.engine_state_changed()
+            return
         self.run_worker(self._start_engine(), name="engine", group="engine", exclusive=True)
 
     async def _start_engine(self) -> None:
@@ -137,8 +144,8 @@ class PlaygroundApp(App[None]):
     async def ask(self, command: type[Command], **fields: Any) -> Event | None:
         """Send a command and wait for its answer. A refusal is shown as a toast; then, and without an engine, None."""
         if self.engine is None or not self.engine.alive or self.engine.ready is None:
-            starting = self.state.engine == "starting"
-            self.toast("the engine is still starting" if starting else "no engine is running; press e to start it")
+            why = {"starting": "the engine is still starting", "none": "this session is open to look at only"}
+            self.toast(why.get(self.state.engine, "no engine is running; press e to start it"))
             return None
         try:
             answer = await self.engine.request(command, **fields)
@@ -159,6 +166,21 @@ class PlaygroundApp(App[None]):
         """A notification of foreign or own text."""
         self.notify(safe_str(text, 300), markup=False, severity=severity)
 
+    async def use_session(self, session: "Session") -> None:
+        """Close the open session with its engine and show another. The app closes the old one, not the caller."""
+        self.save_ui()
+        if self.engine is not None and self.engine.alive:
+            before, self.engine = self.engine, None
+            await before.close()
+        self.session.close()
+        self.session, self.state, self.interrupted = session, AppState(), []
+        load_history(session, self.state)
+        saved = session.get_setting(UI_SETTING)
+        self._saved_ui = saved if isinstance(saved, dict) else {}
+        for screen in self.loaded_screens():
+            screen.session_changed()
+        self.start_engine()
+
     # --- events of the engine ----------------------------------------------------------------------------------
 
     def _hear(self, event: Event) -> None:
@@ -174,8 +196,17 @@ class PlaygroundApp(App[None]):
         self.state.apply(event)
         if trouble != self.state.storage_trouble:
             self.engine_state_changed()
+        if isinstance(event, Metrics) and event.skipped and event.run in self.state.runs:
+            self.set_timer(_GAP_WAIT, partial(self._fill_gap, event.run))
         for screen in self.loaded_screens():
             screen.engine_event(event)
+
+    def _fill_gap(self, run: int) -> None:
+        """Read from the database the steps that the engine did not send, since this process was stopped or slow."""
+        try:
+            self.state.runs[run].series.complete(read_series(self.session, run))
+        except StoreError as error:
+            self.state.say("error", str(error), run)
 
     @on(EngineEnded)
     def _engine_ended(self, message: EngineEnded) -> None:
@@ -243,9 +274,16 @@ class PlaygroundApp(App[None]):
         screens = dict(self._saved_ui.get("screens") or {})
         screens |= {screen.entry_name: screen.ui_state() for screen in self.loaded_screens()}
         now = {"screen": self.current_mode, "theme": self.theme, "screens": screens}
-        if now != self._saved_ui:
-            self._saved_ui = now
+        if now == self._saved_ui or self.session.read_only:
+            return
+        try:
             self.session.set_setting(UI_SETTING, now)
+            self._saved_ui = now
+        except StoreError as error:
+            # Tried again with the next look at it, and told once.
+            if not self.state.storage_trouble:
+                self.state.storage_trouble = str(error)
+                self.engine_state_changed()
 
     def would_be_lost(self) -> list[str]:
         """What quitting now would lose, a line each. A run that trains is not lost: it is saved and can go on."""

@@ -72,6 +72,8 @@ def plan_race(state: AppState, drafts: dict[str, dict[str, Any]]) -> tuple[Start
 
 def next_step(state: AppState, method: Method, draft: dict[str, Any], run: Run | None) -> str:
     """One line: what the person can do now."""
+    if state.engine == "none":
+        return "Another instance has this session open: here it can be looked at, not changed."
     if state.engine == "dead":
         return "The engine is not running. Press e to start it."
     if run is None:

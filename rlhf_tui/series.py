@@ -156,6 +156,22 @@ class RunSeries:
             self.tracks.setdefault(name, Track()).extend(row, column)
         self.version += 1
 
+    def complete(self, stored: "RunSeries") -> None:
+        """Fill in from ``stored`` what this one lacks, as after a slow reader missed steps; what is newer stays."""
+        rows = int(np.searchsorted(self.steps.values, stored.steps.values[-1] if len(stored) else 0, side="right"))
+        newer = {name: self._column(track, rows) for name, track in self.tracks.items()}
+        stored.extend(self.steps.values[rows:], self.completions.values[rows:], self.seconds.values[rows:], newer)
+        self.steps, self.completions, self.seconds = stored.steps, stored.completions, stored.seconds
+        self.tracks = stored.tracks
+        self.version += 1
+
+    def _column(self, track: Track, first_row: int) -> Array:
+        """The values of a metric from a row on, NaN where it was not measured."""
+        column = np.full(len(self) - first_row, np.nan)
+        kept = track.rows.values >= first_row
+        column[track.rows.values[kept].astype(np.int64) - first_row] = track.values.values[kept]
+        return column
+
     def truncate(self, after_step: int) -> None:
         """Forget every step after ``after_step``."""
         rows = int(np.searchsorted(self.steps.values, after_step, side="right"))

@@ -35,7 +35,7 @@ FINISHED = ("done", "stopped", "failed")
 
 _RATE_STEPS = 10
 
-EngineState = Literal["starting", "ready", "closing", "dead"]
+EngineState = Literal["starting", "ready", "closing", "dead", "none"]  # none: the session is only looked at
 
 
 @dataclass(frozen=True)

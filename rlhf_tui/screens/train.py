@@ -180,8 +180,10 @@ class TrainScreen(TrainActions, PlaygroundScreen):
         self._changed = True
 
     def session_changed(self) -> None:
-        self.drafts, self.shown = {}, None
-        self.run_worker(self.show_run(None, next(iter(METHODS.values()))))
+        self.drafts, self.shown, self.method = {}, None, next(iter(METHODS.values()))
+        self.restore(self.playground.saved_ui_of(self))
+        self.query_one(RunLog).forget()
+        self.run_worker(self.show_run(self.shown))
 
     def ui_state(self) -> dict[str, Any]:
         return {

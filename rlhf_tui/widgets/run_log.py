@@ -36,6 +36,11 @@ class RunLog(RichLog):
         for entry in list(state.log)[len(state.log) - new :]:
             self.write(self._line(entry))
 
+    def forget(self) -> None:
+        """Begin with another session's log."""
+        self.clear()
+        self._shown = 0
+
     def _line(self, entry: LogEntry) -> Text:
         colours = self.app.theme_variables
         style = {"alert": colours.get("text-warning", ""), "error": colours.get("text-error", "")}.get(entry.kind, "")

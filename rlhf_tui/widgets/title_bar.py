@@ -54,4 +54,4 @@ class TitleBar(Widget):
                 return
 
 
-_ENGINE_GLYPHS = {"starting": "◌", "ready": "●", "closing": "◌", "dead": "✗"}
+_ENGINE_GLYPHS = {"starting": "◌", "ready": "●", "closing": "◌", "dead": "✗", "none": "○"}

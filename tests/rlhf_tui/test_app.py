@@ -18,6 +18,7 @@ from core.store import Session
 from rlhf_tui.app import PlaygroundApp
 from rlhf_tui.screens.quit import QuitScreen
 from rlhf_tui.screens.train import TrainScreen
+from rlhf_tui.widgets import pipeline, title_bar
 from rlhf_tui.widgets.chart import Chart
 from rlhf_tui.widgets.run_log import RunLog
 from rlhf_tui.widgets.sample_strip import SampleStrip
@@ -169,6 +170,36 @@ async def test_leaving_needs_one_key_when_nothing_is_lost(session: Session) -> N
     assert session.get_setting("ui")["screens"]["train"]["run"] == 1
 
 
+async def test_a_session_that_is_only_looked_at_gets_no_engine(session: Session) -> None:
+    with Session.open(session.folder, read_only=True) as looked_at:
+        app = PlaygroundApp(looked_at, engine_command=scripted_command())
+        async with app.run_test(size=(120, 40)) as pilot:
+            await pilot.pause(0.3)
+            assert app.engine is None and app.state.engine == "none"
+            assert "it can be looked at, not changed" in "\n".join(screen_lines(app))
+            await pilot.press("space", "o")
+            app.save_ui()
+            assert app.state.runs == {}
+        assert looked_at.get_setting("ui") is None
+
+
+async def test_another_session_can_be_shown(session: Session, tmp_path: Path) -> None:
+    other = Session.create(tmp_path / "other", title="second thoughts")
+    other.runs.add("ppo", config={"steps": 150}, steps=150, state="stopped")
+    first = Session.create(tmp_path / "first", title="the first")
+    app = DirectApp(first)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("space")
+        await app.use_session(other)
+        await pilot.pause(0.6)
+        text = "\n".join(screen_lines(app))
+        assert "second thoughts" in text and "the first" not in text
+        assert [run.method for run in app.state.runs.values()] == ["ppo"]
+    other.close()
+    with Session.open(tmp_path / "first") as again:  # was closed, and kept its screen
+        assert again.get_setting("ui")["screen"] == "train"
+
+
 def hostile_strings(count: int) -> list[str]:
     """Attacks on the terminal and on markup, each a little different."""
     padding = ("", " ", "a", "\n", "[", "\x1b", "日")
@@ -215,6 +246,9 @@ async def test_the_screen_looks_as_it_did(
 ) -> None:
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
+    # Pictures of this screen, not of how many others and how many methods there are.
+    monkeypatch.setattr(title_bar, "SCREENS", title_bar.SCREENS[:1])
+    monkeypatch.setattr(pipeline, "METHODS", {name: pipeline.METHODS[name] for name in ("sft", "rm", "ppo", "dpo")})
     app = DirectApp(session, hold=500)
     async with app.run_test(size=size) as pilot:
         app.theme = "playground-dark"

@@ -89,3 +89,21 @@ def test_a_run_that_goes_back_forgets_its_smoothing(factor: float) -> None:
     series.truncate(after_step=0)
     series.append(1, 1, 1, {"loss": 2.0})
     assert series.line("loss", "step", factor)[1].tolist() == pytest.approx([2.0])
+
+
+def test_a_gap_is_filled_from_what_was_stored_and_newer_steps_stay() -> None:
+    seen, stored, whole = RunSeries(), RunSeries(), RunSeries()
+    for step in range(1, 21):
+        values = {"loss": float(step)} | ({"validation_loss": -float(step)} if step % 5 == 0 else {})
+        whole.append(step, step, step, values)
+        if step <= 3 or step >= 12:
+            seen.append(step, step, step, values)
+        if step <= 17:
+            stored.append(step, step, step, values)
+    seen.complete(stored)
+    for name in ("loss", "validation_loss"):
+        assert [each.tolist() for each in seen.line(name, "step")] == [
+            each.tolist() for each in whole.line(name, "step")
+        ]
+    seen.append(21, 21, 21, {"loss": 21.0})
+    assert seen.latest("loss") == 21.0 and len(seen) == 21
