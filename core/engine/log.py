@@ -33,14 +33,24 @@ def keep_output() -> None:
     sys.stdout, sys.stderr = Log(1), Log(2)
 
 
-def log_to(path: Path, limit: int = 1 << 20) -> None:
-    """Send what is written to stdout and stderr, by Python or by a library, to ``path``, which starts anew at 1 MiB."""
+def log_to(path: Path, limit: int = 1 << 20) -> int | None:
+    """Send what is written to stdout and stderr, by Python or by a library, to ``path``, which starts anew at 1 MiB.
+
+    Returns where it went before, for :func:`log_back`; None when there can be no log there.
+    """
     try:
         mode = os.O_TRUNC if path.exists() and path.stat().st_size > limit else os.O_APPEND
         log = os.open(path, os.O_WRONLY | os.O_CREAT | mode, 0o644)
     except OSError as error:
         print(f"no log in {path}: {error}", file=sys.stderr, flush=True)
-        return
+        return None
+    before = os.dup(2)
+    log_back(log)
+    return before
+
+
+def log_back(before: int) -> None:
+    """Log to the descriptor ``before`` again, and let go of the file that was the log."""
     for descriptor in (1, 2):
-        os.dup2(log, descriptor)
-    os.close(log)
+        os.dup2(before, descriptor)
+    os.close(before)

@@ -17,7 +17,7 @@ from core.engine.asking import evaluate, sample, score, strip
 from core.engine.channel import ClientGone, Inbox, Incoming, Malformed, Outbox
 from core.engine.driver import RunDriver
 from core.engine.launching import RefusedError
-from core.engine.log import log_to
+from core.engine.log import log_back, log_to
 from core.engine.protocol import (
     PROTOCOL_VERSION,
     Acknowledged,
@@ -74,6 +74,7 @@ class Server:
         self.workspace: Workspace | None = None
         self.jobs: list[Asked] = []
         self.ending = False
+        self._log_before: int | None = None  # where the log went before a session was open
         self._device: torch.device | None = None
         self._environment: Environment | None = None
         self._handlers: dict[type[Command], Callable[[Any], Event | None]] = {
@@ -207,7 +208,7 @@ class Server:
         )  # fmt: skip
         self.workspace = workspace
         if not command.read_only:
-            log_to(workspace.session.folder / "engine.log")
+            self._log_before = log_to(workspace.session.folder / "engine.log")
         return workspace.opened(command.id)
 
     def _close(self, command: Close) -> Event:
@@ -242,6 +243,9 @@ class Server:
             workspace.close()
         except StoreError as error:
             print(f"closing: {error}", file=sys.stderr, flush=True)
+        if self._log_before is not None:
+            log_back(self._log_before)
+            self._log_before = None
 
 
 def serve(commands: int, events: int) -> None:

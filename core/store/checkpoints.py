@@ -129,6 +129,12 @@ class CheckpointStore:
             [each for each in self.list(run) if each.step > after_step and not each.name and each.kind != "inputs"]
         )
 
+    def drop_lost(self) -> int:
+        """Drop the rows whose files are not there any more. Returns how many."""
+        lost = [each for each in self.list() if not (self._folder / str(each.run) / each.file).exists()]
+        self._drop(lost)
+        return len(lost)
+
     def drop(self, record: CheckpointRecord) -> None:
         """Delete a checkpoint, whatever it is worth."""
         self._drop([record])

@@ -9,7 +9,7 @@ import sqlite3
 import stat
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -178,24 +178,37 @@ class Database:
             copy = files.temporary_beside(self.path)
             try:
                 self.copy_to(copy)
-                # Closing deletes a log of the path's name, so the new file takes its place only after that.
+                # Closing deletes a log of the path's name, so the new file takes its place only after that. A link,
+                # unlike a rename, takes no place that the other process of the instance took first.
                 self._connection.close()
-                copy.rename(self.path)
+                with suppress(FileExistsError):
+                    os.link(copy, self.path)
                 files.sync_folder(self.path.parent)
                 self._connection = _connect(self.path, "rw")
                 self._inode = self.path.stat().st_ino
             finally:
                 copy.unlink(missing_ok=True)
 
+    @property
+    def displaced(self) -> bool:
+        """Does the path lead to another file than the open one, or to none?"""
+        try:
+            return self.path.stat().st_ino != self._inode
+        except OSError:
+            return True
+
+    def reopen(self) -> None:
+        """Take up the file that lies at the path now. Raises StoreError, after which the old one is still open."""
+        with self._lock:
+            other = Database.open(self.path)
+            self._connection.close()
+            self._connection, self._inode = other._connection, other._inode
+
     def check_writable(self) -> None:
         """Raises SessionReadOnlyError, or SessionMissingError once the file is gone: SQLite would write on, unseen."""
         if self.read_only:
             raise SessionReadOnlyError(f"{self.path} was opened read-only")
-        try:
-            inode = self.path.stat().st_ino
-        except OSError:
-            inode = None
-        if inode != self._inode:
+        if self.displaced:
             raise SessionMissingError(f"{self.path} was deleted or replaced while it was open; nothing more is saved")
 
     def _roll_back(self) -> None:

@@ -214,6 +214,38 @@ class Session:
             self.folder.mkdir(parents=True, exist_ok=True)
         self._database.rescue()
 
+    def recover(self) -> str:
+        """Go on after the folder was deleted or moved underneath. Returns a line on what was done ("": nothing).
+
+        The first process of the instance puts the database back; the other one takes up what that one put there.
+        Raises StoreError where nothing can be written, or where another session lies by now.
+        """
+        if self._lock is None or not self._database.displaced:
+            return ""
+        with translated(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        lock = SessionLock.acquire(self.folder)  # the old one went away with its folder
+        try:
+            if os.path.lexists(self.folder / DATABASE):
+                with Session.open(self.folder, read_only=True) as found:
+                    if found.facts.created != self.facts.created:
+                        raise SessionExistsError(
+                            f"another session lies in {self.folder} by now; nothing is saved there"
+                        )
+                self._database.reopen()
+                said = f"took up {self.folder} again"
+            else:
+                self._database.rescue()
+                lost = self.checkpoints.drop_lost()
+                said = f"{self.folder} was deleted while it was open and was put back"
+                said += f"; {lost} saved checkpoints are gone, everything else is there" if lost else ""
+        except BaseException:
+            lock.release()
+            raise
+        self._lock.release()
+        self._lock = lock
+        return said
+
     def _read_facts(self) -> SessionFacts:
         rows = self._facts_table.select()
         if len(rows) != 1:
