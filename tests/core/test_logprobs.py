@@ -80,6 +80,18 @@ def test_exact_kl_of_any_two_distributions(policy, reference):
     assert found >= -1e-12
 
 
+def test_kl_and_entropy_are_taken_over_the_last_axis_of_any_shape():
+    generator = torch.Generator().manual_seed(0)
+    policy, reference = torch.randn(2, 2, 3, 4, generator=generator).unbind(0)
+    kl, surprise = exact_kl(policy, reference), entropy(policy)
+    for row in range(2):
+        for t in range(3):
+            p, q = softmax(policy[row, t].tolist()), softmax(reference[row, t].tolist())
+            expected = float(mpmath.fsum(a * mpmath.log(a / b) for a, b in zip(p, q, strict=True)))
+            assert kl[row, t].item() == pytest.approx(expected, rel=1e-4)
+            assert surprise[row, t].item() == pytest.approx(float(-mpmath.fsum(a * mpmath.log(a) for a in p)), rel=1e-4)
+
+
 def test_forbidden_letters_leave_kl_and_entropy_finite_gradients_too():
     """Logits of −1e9, as a model gives for PAD, BOS and UNK; with −inf these gradients are NaN."""
     allowed = torch.tensor([[0.3, -1.2, 2.0]], dtype=torch.float64)
