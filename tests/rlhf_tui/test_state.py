@@ -70,7 +70,7 @@ def test_a_method_starts_from_the_newest_run_it_can() -> None:
     assert "PPO starts from SFT: press 1" in plan_start(state_with(), ppo, {}).obstacle
     assert "still training" in plan_start(state_with(run_state(1)), ppo, {}).obstacle
     done = state_with(run_state(1, state="done", step=100), run_state(2, state="stopped", step=7))
-    assert plan_start(done, ppo, {"beta": 0.5, "steps": 150}).fields == {
+    assert plan_start(done, ppo, {"beta": 0.5, "steps": ppo.config().steps}).fields == {
         "method": "ppo", "config": {"beta": 0.5}, "parent": 2,
     }  # fmt: skip
     assert "scored by Reward model" in plan_start(done, ppo, {"reward": "learned"}).obstacle

@@ -345,7 +345,10 @@ async def test_narrow_screens_show_one_pane_at_a_time(session: Session) -> None:
         assert seen() == ["knobs"]
 
 
-@pytest.mark.parametrize("theme", ["playground-dark", "playground-light", "playground-16", "textual-dark"])
+@pytest.mark.parametrize(
+    "theme",
+    ["playground-16", *(pytest.param(each, marks=pytest.mark.long) for each in ("playground-light", "textual-dark"))],
+)
 async def test_every_size_and_theme_draws(session: Session, theme: str) -> None:
     app = DirectApp(session)
     async with app.run_test(size=NORMAL) as pilot:
