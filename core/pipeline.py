@@ -19,8 +19,11 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "ppo": {"steps": 40},
         "dpo": {"steps": 60},
     },
+    "collapse": {"dpo": {"pairs": "automatic", "beta": 0.01}},
+    "diverse": {"dpo": {"pairs": "automatic", "beta": 0.01, "sft_weight": 0.1}},
 }
-"""How long each method trains: ``full`` is every method's default, ``quick`` a first look."""
+"""Knobs to begin with: ``full`` is every method's default, ``quick`` a first look; ``collapse`` shows how DPO on fixed
+pairs with a small β loses its diversity, ``diverse`` how SFT beside it keeps it."""
 
 PIPELINE: dict[str, dict[str, Any]] = {
     "sft": {},

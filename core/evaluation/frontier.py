@@ -40,8 +40,8 @@ def frontier(
     """The plane from rewards [P, N] of N completions of each of P prompts.
 
     They are the reference's own, or – with ``log_weights``, as :func:`optimal_point` takes them – of a mixture. Sizes
-    beyond N / 16 are left out, for which the draws are too few, as is best of n for weighted completions: it is a matter
-    of ranks among draws.
+    beyond N / 16 are left out, for which the draws are too few, as is best of n for weighted completions: it is a
+    matter of ranks among draws.
     """
     plain = log_weights is None
     weights = None if log_weights is None else log_weights.double().softmax(1)

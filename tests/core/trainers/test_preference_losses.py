@@ -125,10 +125,10 @@ def test_a_task_without_demonstrations_is_named(sft_weights):
 def test_ktos_baseline_is_the_drift_on_mismatched_completions(sft_weights):
     """z₀ from each prompt with the completion of the row before, one by one; never below 0."""
     examples = [UnpairedExample(p, y, True) for p, y in (("a", "abc"), ("bc", ""), ("ab", "ca"), ("cb", "bbb"))]
-    for drift in (2.0, -2.0):
-        trainer = make("kto", with_bias(sft_weights, eos=drift), inputs(
-            policy=with_bias(sft_weights, eos=drift), reference=sft_weights, unpaired=tuple(examples)
-        ))  # fmt: skip
+    for drift in ({"b": 0.5}, {"eos": -2.0}):
+        drifted = with_bias(sft_weights, **drift)
+        given = inputs(policy=drifted, reference=sft_weights, unpaired=tuple(examples))
+        trainer = make("kto", drifted, given)
         task = trainer.inputs.task
         found = trainer.drift(encode_examples(task, examples, trainer.inputs.device))
         ratios = []
@@ -142,8 +142,8 @@ def test_ktos_baseline_is_the_drift_on_mismatched_completions(sft_weights):
                 )
             ratios.append(here - there)
         mean = sum(ratios) / len(ratios)
+        assert (mean > 0.01) == ("b" in drift)
         assert found.item() == pytest.approx(max(0.0, mean), abs=1e-5)
-    assert mean != 0
 
 
 def test_kto_raises_good_and_lowers_bad(sft_weights):
