@@ -11,15 +11,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
-from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
 from textual.content import Content
 from textual.driver import Driver
 from textual.message import Message
 from textual.screen import Screen
+from textual.worker import NoActiveWorker, get_current_worker
 
-from core.engine.protocol import Command, Event, Metrics, Open, Resume
+from core.engine.protocol import Alert, Command, Event, Metrics, Open, Resume
 from core.store import StoreError
 from rlhf_tui.engine_client import EngineClient, EngineDied, EngineError
 from rlhf_tui.history import load_history, read_series
@@ -27,6 +27,7 @@ from rlhf_tui.palette import ActionsProvider
 from rlhf_tui.safe_text import safe_str
 from rlhf_tui.screens.base import PlaygroundScreen
 from rlhf_tui.screens.table import SCREENS, neighbour
+from rlhf_tui.session_keeping import UI_SETTING, SessionKeeping
 from rlhf_tui.state import AppState
 from rlhf_tui.themes import LINE_COLOURS, THEMES, theme_for
 from rlhf_tui.widgets.banner import EngineBanner
@@ -35,12 +36,11 @@ from rlhf_tui.widgets.title_bar import TitleBar
 if TYPE_CHECKING:
     from core.store import Session
 
-UI_SETTING = "ui"
 _SAVE_UI_EVERY = 2.0  # seconds
 _GAP_WAIT = 1.5  # seconds until the engine has surely written what it did not send
 
 
-class PlaygroundApp(App[None]):
+class PlaygroundApp(SessionKeeping):
     """One session, one engine, the screens of the table. ``engine_command`` starts another engine (tests)."""
 
     TITLE = "rlhf-tui"
@@ -102,8 +102,12 @@ class PlaygroundApp(App[None]):
         self.show_screen(name if name in {entry.name for entry in SCREENS} else SCREENS[0].name)
         for number in (signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self._end_by_signal, number)
-        self.set_interval(_SAVE_UI_EVERY, self.save_ui)
+        self.set_interval(_SAVE_UI_EVERY, self._keep_session)
         self.call_after_refresh(self.start_engine)
+
+    def _keep_session(self) -> None:
+        self.save_ui()
+        self.look_after_the_folder()
 
     def start_engine(self) -> None:
         """Start an engine beside the screen and open the session in it; none for a session that is only looked at."""
@@ -125,7 +129,7 @@ class PlaygroundApp(App[None]):
         try:
             self.state.apply(await engine.start())
             engine.exited.add_done_callback(lambda how: void(self.post_message(self.EngineEnded(engine, how.result()))))
-            self.state.apply(await engine.request(Open, folder=str(self.session.folder)))
+            self.state.apply(await engine.request(Open, **self.open_fields()))
         except EngineDied:
             if not engine.exited.done():
                 raise
@@ -142,7 +146,15 @@ class PlaygroundApp(App[None]):
         self.interrupted = []
 
     async def ask(self, command: type[Command], **fields: Any) -> Event | None:
-        """Send a command and wait for its answer. A refusal is shown as a toast; then, and without an engine, None."""
+        """Send a command and wait for its answer. A refusal is shown as a toast; then, and without an engine, None.
+
+        Call it from a worker: a handler that waits for a busy engine keeps every key waiting. A worker also waits for
+        an engine that is starting.
+        """
+        if self.state.engine == "starting" and _in_worker():
+            self.toast("the engine is starting; this is done as soon as it is ready")
+            while self.state.engine == "starting":
+                await asyncio.sleep(0.05)
         if self.engine is None or not self.engine.alive or self.engine.ready is None:
             why = {"starting": "the engine is still starting", "none": "this session is open to look at only"}
             self.toast(why.get(self.state.engine, "no engine is running; press e to start it"))
@@ -194,6 +206,8 @@ class PlaygroundApp(App[None]):
         """Let the state and every loaded screen take in an event."""
         trouble = self.state.storage_trouble
         self.state.apply(event)
+        if isinstance(event, Alert) and event.kind == "storage":
+            self.toast(event.message, severity="warning")
         if trouble != self.state.storage_trouble:
             self.engine_state_changed()
         if isinstance(event, Metrics) and event.skipped and event.run in self.state.runs:
@@ -269,25 +283,11 @@ class PlaygroundApp(App[None]):
 
     # --- leaving -----------------------------------------------------------------------------------------------
 
-    def save_ui(self) -> None:
-        """Keep what the screens look like in the session, where anything changed."""
-        screens = dict(self._saved_ui.get("screens") or {})
-        screens |= {screen.entry_name: screen.ui_state() for screen in self.loaded_screens()}
-        now = {"screen": self.current_mode, "theme": self.theme, "screens": screens}
-        if now == self._saved_ui or self.session.read_only:
-            return
-        try:
-            self.session.set_setting(UI_SETTING, now)
-            self._saved_ui = now
-        except StoreError as error:
-            # Tried again with the next look at it, and told once.
-            if not self.state.storage_trouble:
-                self.state.storage_trouble = str(error)
-                self.engine_state_changed()
-
     def would_be_lost(self) -> list[str]:
         """What quitting now would lose, a line each. A run that trains is not lost: it is saved and can go on."""
         lost = [line for screen in self.loaded_screens() for line in screen.would_be_lost()]
+        if self.state.own_trouble:
+            lost.append(f"What was last changed on the screen ({self.state.own_trouble})")
         if self.state.storage_trouble and any(run.active for run in self.state.runs.values()):
             lost.append(f"Training since the last save that worked ({self.state.storage_trouble})")
         return lost
@@ -340,6 +340,14 @@ class PlaygroundApp(App[None]):
         return Screen(id="_default")
 
 
+def _in_worker() -> bool:
+    try:
+        get_current_worker()
+    except NoActiveWorker:
+        return False
+    return True
+
+
 def void(_: object) -> None:
     """Drop a value, for callbacks that must return nothing."""
 
@@ -358,5 +366,8 @@ def key_lines(screen: Screen[Any]) -> list[tuple[str, Content]]:
 def run(session: "Session", *, device: str = "auto", threads: int | None = None, screen: str | None = None) -> int:
     """Run the app on an open session until it is left; the exit status."""
     app = PlaygroundApp(session, device=device, threads=threads, screen=screen)
-    app.run()
+    try:
+        app.run()
+    finally:
+        app.session.close()  # perhaps not the one that it began with
     return app.return_code or 0

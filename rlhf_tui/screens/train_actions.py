@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual import on
+from textual import on, work
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
@@ -46,6 +46,8 @@ class TrainActions(Screen[None]):
         Binding("L", "longer", "Longer", show=False, id="train.longer", tooltip="Half as many steps again"),
     ]  # fmt: skip
 
+    _starting = False  # a Start waits for its answer
+
     # What TrainScreen has, for the type checker.
     if TYPE_CHECKING:
         method: Method
@@ -82,14 +84,21 @@ class TrainActions(Screen[None]):
 
     # --- beginning ---------------------------------------------------------------------------------------------
 
+    @work(group="actions")
     async def action_start(self) -> None:
         await self._start(plan_start(self.playground.state, self.method, self.drafts.get(self.method.name, {})))
 
     async def _start(self, plan: StartPlan, paused: bool = False) -> Run | None:
+        if self._starting:
+            return None  # pressed twice while the engine is busy
         if plan.obstacle:
             self.playground.toast(plan.obstacle, severity="warning")
             return None
-        answer = await self.playground.ask(Start, **plan.fields, paused=paused)
+        self._starting = True
+        try:
+            answer = await self.playground.ask(Start, **plan.fields, paused=paused)
+        finally:
+            self._starting = False
         return await self._follow(answer, plan.fields)
 
     async def _follow(self, answer: object, fields: dict[str, Any]) -> Run | None:
@@ -103,6 +112,7 @@ class TrainActions(Screen[None]):
         await self.show_run(run)
         return run
 
+    @work(group="actions")
     async def action_again(self, new_seed: bool = False) -> None:
         run = self.shown
         if run is None:
@@ -122,9 +132,10 @@ class TrainActions(Screen[None]):
                 plan.fields["parent_step"] = run.parent_step
         await self._start(plan)
 
-    async def action_again_anew(self) -> None:
-        await self.action_again(new_seed=True)
+    def action_again_anew(self) -> None:
+        self.action_again(new_seed=True)
 
+    @work(group="actions")
     async def action_race(self) -> None:
         ppo, dpo = plan_race(self.playground.state, self.drafts)
         first = await self._start(ppo)
@@ -152,6 +163,7 @@ class TrainActions(Screen[None]):
                 f"{self.shown.name} is {self.shown.state}: r runs it again, 1–9 choose another method"
             )
 
+    @work(group="actions")
     async def action_step(self) -> None:
         if self.shown is None:
             plan = plan_start(self.playground.state, self.method, self.drafts.get(self.method.name, {}))
@@ -171,6 +183,7 @@ class TrainActions(Screen[None]):
             self.playground.tell(Resume, run=run.run, steps=run.steps + max(run.steps // 2, 1))
 
     @on(KnobForm.Turned)
+    @work(group="actions")
     async def _turned(self, message: KnobForm.Turned) -> None:
         run = self.shown
         if run is not None and not run.finished:
@@ -212,9 +225,7 @@ class TrainActions(Screen[None]):
                 return str(error)
             return ""
 
-        async def fork(text: str | None) -> None:
-            if text is None:
-                return
+        async def fork(text: str) -> None:
             config = {part.partition("=")[0]: None for part in text.split()}
             parsed = parse_short(method.config, text).to_dict()
             config = {name: parsed[name] for name in config}
@@ -225,13 +236,17 @@ class TrainActions(Screen[None]):
                 self._pin(run, True)
                 await self._follow(answer, {"config": {**run.config, **config}})
 
+        def answered(text: str | None) -> None:
+            if text is not None:
+                self.run_worker(fork(text), group="actions")
+
         self.app.push_screen(
             PromptScreen(
                 f"Fork {run.name} at step {step}",
                 "Knobs to change, as name=value with blanks between; empty for none. The old run stays pinned.",
                 placeholder="learning_rate=0.0005", check=wrong,
             ),
-            fork,
+            answered,
         )  # fmt: skip
 
     def action_save(self) -> None:
@@ -244,6 +259,7 @@ class TrainActions(Screen[None]):
             lambda name: self.playground.tell(Save, run=run.run, name=name.strip()) if name else None,
         )  # fmt: skip
 
+    @work(group="actions")
     async def action_sample(self) -> None:
         run = self.shown
         if run is not None and self.method.trains != "policy":

@@ -88,6 +88,19 @@ async def test_an_answer_is_never_taken_after_what_followed_it(session: Session)
             assert app.state.runs[1].state == "running"
 
 
+async def test_a_key_pressed_before_the_engine_is_ready_is_heeded_and_once(session: Session) -> None:
+    slow = "import runpy, sys, time; time.sleep(1.5); del sys.argv[0]; runpy.run_path(sys.argv[0], None, '__main__')"
+    command = [sys.executable, "-c", slow, *scripted_command("--rate", "20")[1:]]
+    app = PlaygroundApp(session, engine_command=command)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("space", "space", "v")
+        assert app.state.engine == "starting"
+        assert app.screen.pane == "knobs"  # type: ignore[attr-defined]  # other keys do not wait
+        await until(lambda: app.state.runs)
+        await asyncio.sleep(0.3)
+        assert list(app.state.runs) == [1]
+
+
 async def test_an_engine_that_cannot_start_is_said(session: Session) -> None:
     app = PlaygroundApp(session, engine_command=[sys.executable, "-c", "raise SystemExit('no torch here')"])
     async with app.run_test(size=(120, 40)) as pilot:
