@@ -35,14 +35,11 @@ class Supply:
         self.asked += 1
 
     def _prompts(self) -> list[str]:
-        prompts = self.task.prompts
-        count = min(PROMPTS, len(prompts))
-        chosen = []
-        for number in range(self.asked * count, (self.asked + 1) * count):
-            round_, place = divmod(number, len(prompts))
-            order = random.Random(f"{self.seed}/prompts/{round_}").sample(range(len(prompts)), len(prompts))
-            chosen.append(prompts[order[place]])
-        return list(dict.fromkeys(chosen))
+        prompts = list(self.task.prompts)
+        a_round = -(-len(prompts) // PROMPTS)  # askings in which each prompt comes once
+        round_, place = divmod(self.asked, a_round)
+        random.Random(f"{self.seed}/prompts/{round_}").shuffle(prompts)
+        return prompts[place * PROMPTS : (place + 1) * PROMPTS]
 
 
 def candidates_of(samples: Samples, writer: Writer, fields: dict[str, Any]) -> Scored:

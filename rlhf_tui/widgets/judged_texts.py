@@ -29,6 +29,7 @@ class TextPane(VerticalScroll, can_focus=False):
     def __init__(self, position: int) -> None:
         super().__init__(id=f"text-{position}", classes="text")
         self.position = position
+        self._length = 10**6  # cells of the text that is shown; before the first, any may need a layout
 
     def compose(self) -> ComposeResult:
         yield Static()
@@ -36,8 +37,14 @@ class TextPane(VerticalScroll, can_focus=False):
     def show(self, text: Content, title: str, marked: bool = False) -> None:
         self.border_title = title
         self.set_class(marked, "-marked")
-        self.query_one(Static).update(text if text.plain else Content.styled(EMPTY, "dim"))
-        self.scroll_home(animate=False)
+        text = text if text.plain else Content.styled(EMPTY, "dim")
+        # To lay out the screen anew costs more than all else here, and a text that stays on its line needs none.
+        room = self.scrollable_content_region.width
+        longest = max(text.cell_length, self._length)
+        self._length = text.cell_length
+        self.query_one(Static).update(text, layout=longest > room)
+        if self.scroll_y:
+            self.scroll_home(animate=False)
 
     def on_click(self, event: events.Click) -> None:
         self.post_message(self.Chosen(self.position))
