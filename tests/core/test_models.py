@@ -154,12 +154,16 @@ def test_scores_start_small(model):
     assert 0 < RewardModel(model)(batch()).abs().max() < 0.5
 
 
-def test_the_score_is_read_at_the_last_real_token(reward):
-    """EOS where the row has ended, its last letter where it was cut off; never at padding."""
+def test_the_score_is_read_at_the_last_real_token_and_over_the_completion(reward):
+    """EOS where the row has ended, its last letter where it was cut off; never padding, and no prompt in the mean."""
     scores = reward(batch())
-    for row, sequence in enumerate(([BOS, A, BOS, A, B, EOS], [BOS, B, C, A, BOS, C, A, B, C, A], [BOS, C, BOS, EOS])):
-        hidden = reward.backbone.hidden(torch.tensor([sequence]), torch.tensor([len(sequence)]))[0, -1]
-        torch.testing.assert_close(scores[row], reward.head(hidden)[0])
+    for row, (prompt, completion) in enumerate(
+        [([BOS, A, BOS], [A, B, EOS]), ([BOS, B, C, A, BOS], [C, A, B, C, A]), ([BOS, C, BOS], [EOS])]
+    ):
+        sequence = prompt + completion
+        hidden = reward.backbone.hidden(torch.tensor([sequence]), torch.tensor([len(sequence)]))[0]
+        read = torch.cat([hidden[-1], hidden[len(prompt) :].sum(0) / len(completion)])
+        torch.testing.assert_close(scores[row], (read * reward.head.weight[0]).sum() + reward.head.bias[0])
 
 
 def test_scores_do_not_feel_padding_neighbours_or_order(reward):
@@ -180,7 +184,8 @@ def test_scores_do_not_feel_padding_neighbours_or_order(reward):
 def test_an_empty_completion_is_scored_at_the_prompts_last_token(reward):
     score = reward(completions_of([[BOS, A, BOS]], [[]]))
     hidden = reward.backbone.hidden(torch.tensor([[BOS, A, BOS]]), torch.tensor([3]))[0, -1]
-    torch.testing.assert_close(score[0], reward.head(hidden)[0])
+    width = reward.backbone.width
+    torch.testing.assert_close(score[0], (hidden * reward.head.weight[0, :width]).sum() + reward.head.bias[0])
 
 
 def test_the_score_depends_on_prompt_and_completion(reward):
