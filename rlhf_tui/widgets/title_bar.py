@@ -35,7 +35,8 @@ class TitleBar(Widget):
         for name, label in self._tabs:
             bar += Content.styled(label, "bold reverse" if name == self.current else "")
         state = app.state
-        right = f"{_ENGINE_GLYPHS[state.engine]} {state.engine_line} "
+        briefly = state.engine_line.partition(";")[0].partition(" (")[0]  # the reasons stand in the log and in doctor
+        right = f"{_ENGINE_GLYPHS[state.engine]} {briefly} "
         room = self.size.width - bar.cell_length - 2
         title = safe_text(f"{app.session.title or app.session.folder.name} · {app.session.task}", max(room, 0))
         bar += Content("  ") + title
