@@ -231,8 +231,12 @@ class LabelScreen(LabelActions, PlaygroundScreen):
             self.fill()
 
     def _look_around(self) -> None:
-        """Twice a second: has the engine, or a run, made something new possible?"""
-        if self.desk.item is None and self.playground.screen is self:
+        """Twice a second: how far is what trains, and has the engine, or a run, made something new possible?"""
+        if self.playground.screen is not self:
+            return
+        if any(run.active for run in self.playground.state.runs.values()):
+            self._show_round(self.desk.labels.current())
+        if self.desk.item is None:
             self.show_item()
             if self._barren < PATIENCE and not self._filling():
                 self.fill()

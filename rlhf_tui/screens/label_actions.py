@@ -81,6 +81,9 @@ class LabelActions(Screen[None]):
     def action_key(self, key: str) -> None:
         """An answer: on disk first, then the next pair."""
         self._stop_simulation()
+        if not self.query_one("#pair").region.area:
+            self.remove_class("-panel")  # nobody answers a pair that the panel covers
+            return
         if self.playground.session.read_only:
             self.playground.toast("this session is open to look at only", severity="warning")
             return
@@ -257,8 +260,9 @@ class LabelActions(Screen[None]):
         self.effect = ""
         answer = await self.playground.ask(Start, **plan.fields)
         if isinstance(answer, RunState):
-            run = self.playground.state.runs[answer.run]
-            self.playground.toast(f"{run.name} trains; you can go on labelling")
+            # Not a toast: that would lie over the keys and lines that a person goes on with.
+            self.said = f"{self.playground.state.runs[answer.run].name} trains; you can go on labelling"
+            self.show_item()
             self.settle()
 
     def action_sample_again(self) -> None:

@@ -363,3 +363,6 @@ async def test_at_80_by_24_pair_keys_and_lines_are_whole_and_v_shows_the_panel(a
         await pilot.press("v")
         await pilot.pause(0.6)
         assert "left preferred" in text(app) and not boxes(app)
+        await pilot.press("2")  # brings the pair back; what cannot be seen is not answered
+        await pilot.pause()
+        assert len(boxes(app)) == 2 and label_screen(app).desk.labels.count() == 1
