@@ -8,6 +8,7 @@ import torch
 from core.engine.driver import RunDriver
 from core.engine.launching import RefusedError
 from core.engine.looking import Wanted, describe, write
+from core.engine.measuring import measure_optimality
 from core.engine.protocol import Evaluate, Evaluation, Event, Sample, Samples, Score, Scores
 from core.engine.workspace import Workspace
 from core.evaluation.probe import measure, probe_rollout, win_rate
@@ -147,7 +148,11 @@ def evaluate(workspace: Workspace, command: Evaluate) -> Generator[None, None, E
         values |= {f"{prefix}{name}": value for name, value in result.metrics().items()}
         if wins:
             values[f"{prefix}win_rate"] = sum(wins) / len(wins)
-    return Evaluation(id=command.id, run=command.run, step=step, values=values)
+    notes: list[str] = []
+    if command.optimality:
+        more, notes = yield from measure_optimality(workspace, command, policy)
+        values |= more
+    return Evaluation(id=command.id, run=command.run, step=step, values=values, notes=notes)
 
 
 def joined(pieces: list[Rollout]) -> Rollout:

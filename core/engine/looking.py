@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from core.engine.protocol import SampleText
+from core.engine.references import ReferenceSamples
 from core.logprobs import exact_kl, masked_sum, token_logprobs
 from core.models.build import BackboneConfig, build_language_model
 from core.models.language_model import LanguageModel
@@ -47,6 +48,7 @@ class ModelCache:
         self._policies: OrderedDict[Source, LanguageModel] = OrderedDict()
         self._rewards: OrderedDict[Source, LearnedReward] = OrderedDict()
         self.gold = GoldReward(task) if task.gold is not None else None
+        self.reference_samples = ReferenceSamples(task)
 
     def untrained(self) -> LanguageModel:
         """The model before any run, as the session's seed draws it."""

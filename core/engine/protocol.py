@@ -153,9 +153,35 @@ class Evaluate(Command):
     run: int
     step: int | None = None
     completions: int = 2048
-    optimality: bool = False  # slow: ≥ 20,000 completions and ≥ 4,000 of the reference for each probe prompt
-    beta: float | None = None
-    reward_run: int | None = None
+    optimality: bool = False  # slow: see per_prompt and reference_per_prompt
+    beta: float | None = None  # price of a nat in the optimality; None: the run's own β, else 0.2
+    reward_run: int | None = (
+        None  # None: optimality by the gold rule, or by the newest reward model where there is none
+    )
+    per_prompt: int = 1024  # completions of each probe prompt by the policy, for the optimality
+    reference_per_prompt: int = 4096  # and by its reference; drawn once and kept for other runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frontier(Command):
+    """The plane of reward against KL on which a run is seen. Answered by ``Plane``.
+
+    It is that of the run's reference; of the run itself where it began from nothing.
+    """
+
+    run: int
+    reward_run: int | None = None  # None: by the gold rule, or by the newest reward model where there is none
+    reference_per_prompt: int = 4096  # completions of each probe prompt by the reference
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench(Command):
+    """Measure how fast this machine is, without a session or beside one in which nothing trains.
+
+    A ``BenchLine`` as soon as each figure is known; answered by ``Acknowledged`` at the end.
+    """
+
+    growth: bool = False  # also how cost grows with size; minutes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,6 +330,51 @@ class Evaluation(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OptimalPlace:
+    """Where the best policy at price ``beta`` stands, as far as the reference's completions tell."""
+
+    beta: float
+    reward: float
+    kl: float  # nats a sequence
+    effective_sample_size: float  # the smallest of any prompt
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestOfNPlace:
+    """Where best of ``n`` completions of the reference stands."""
+
+    n: int
+    reward: float
+    kl: float  # nats a sequence
+    kl_bound: float  # log n − (n−1)/n
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plane(Event):
+    """Reward against KL from one reference: what is possible. A run's own path is in its metrics."""
+
+    run: int
+    reward: str  # gold | learned
+    reward_run: int | None  # whose reward model, and at which step
+    reward_step: int | None
+    reference_reward: float  # at KL 0
+    least_effective: float  # optimal points of a smaller effective sample size lie too low
+    completions: int  # of the reference, all prompts together
+    optimal: list[OptimalPlace]  # by rising KL
+    best_of_n: list[BestOfNPlace]  # by rising n
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchLine(Event):
+    """One figure of the bench."""
+
+    name: str
+    rate: float
+    unit: str
+    share: float | None = None  # of the matrix product's peak
+
+
+@dataclass(frozen=True, kw_only=True)
 class CheckpointSaved(Event):
     run: int
     step: int
@@ -340,13 +411,13 @@ class Goodbye(Event):
 
 COMMANDS: dict[str, type[Command]] = {
     "hello": Hello, "open": Open, "start": Start, "pause": Pause, "resume": Resume, "step": Step, "stop": Stop,
-    "set_knob": SetKnob, "fork": Fork, "sample": Sample, "evaluate": Evaluate, "score": Score, "save": Save,
-    "delete": Delete, "rename": Rename, "close": Close, "quit": Quit,
+    "set_knob": SetKnob, "fork": Fork, "sample": Sample, "evaluate": Evaluate, "frontier": Frontier, "score": Score,
+    "bench": Bench, "save": Save, "delete": Delete, "rename": Rename, "close": Close, "quit": Quit,
 }  # fmt: skip
 EVENTS: dict[str, type[Event]] = {
     "ready": Ready, "opened": Opened, "run_state": RunState, "metrics": Metrics, "knob_changed": KnobChanged,
-    "samples": Samples, "scores": Scores, "evaluation": Evaluation, "checkpoint": CheckpointSaved, "alert": Alert,
-    "acknowledged": Acknowledged, "error": Error, "goodbye": Goodbye,
+    "samples": Samples, "scores": Scores, "evaluation": Evaluation, "plane": Plane, "bench_line": BenchLine,
+    "checkpoint": CheckpointSaved, "alert": Alert, "acknowledged": Acknowledged, "error": Error, "goodbye": Goodbye,
 }  # fmt: skip
 _NAMES: dict[type, str] = {cls: name for table in (COMMANDS, EVENTS) for name, cls in table.items()}
 

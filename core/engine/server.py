@@ -14,13 +14,16 @@ import torch
 from core import config as knobs
 from core import device as devices
 from core.engine.asking import evaluate, sample, score, strip
+from core.engine.benching import bench
 from core.engine.channel import ClientGone, Inbox, Incoming, Malformed, Outbox
 from core.engine.driver import RunDriver
 from core.engine.launching import RefusedError
 from core.engine.log import log_back, log_to
+from core.engine.measuring import plane
 from core.engine.protocol import (
     PROTOCOL_VERSION,
     Acknowledged,
+    Bench,
     Close,
     Command,
     Delete,
@@ -28,6 +31,7 @@ from core.engine.protocol import (
     Evaluate,
     Event,
     Fork,
+    Frontier,
     Goodbye,
     Hello,
     Open,
@@ -63,6 +67,7 @@ class Asked:
     id: int
     job: Job
     used: float
+    what: str
 
 
 class Server:
@@ -81,7 +86,9 @@ class Server:
             Hello: self._hello, Open: self._open, Close: self._close, Quit: self._quit,
             Sample: lambda command: sample(self._session(), command),
             Score: lambda command: score(self._session(), command),
-            Evaluate: self._evaluate,
+            Evaluate: lambda command: self._take_on(command, evaluate(self._session(), command), "evaluation"),
+            Frontier: lambda command: self._take_on(command, plane(self._session(), command), "frontier"),
+            Bench: self._bench,
             Start: lambda command: self._session().start(command),
             Resume: lambda command: self._session().resume(command),
             Pause: lambda command: self._session().pause(command),
@@ -142,9 +149,8 @@ class Server:
     def _work(self) -> None:
         """A slice for whoever has had the least time."""
         workspace = self.workspace
-        if workspace is None:
-            return
-        workspace.recorder.flush_if_due()
+        if workspace is not None:
+            workspace.recorder.flush_if_due()
         turns: list[RunDriver | Asked] = [*self._active(), *self.jobs]
         if not turns:
             return
@@ -153,6 +159,7 @@ class Server:
         if isinstance(turn, Asked):
             self._go_on_with(turn)
         else:
+            assert workspace is not None
             turn.slice()
             if turn.strip_due():
                 self._show_strip(workspace, turn)
@@ -169,7 +176,7 @@ class Server:
             answer = Error(id=asked.id, message=str(error))
         except Exception as error:
             traceback.print_exc()
-            answer = Error(id=asked.id, message=f"the evaluation failed: {type(error).__name__}: {one_line(error)}")
+            answer = Error(id=asked.id, message=f"the {asked.what} failed: {type(error).__name__}: {one_line(error)}")
         self.jobs.remove(asked)
         self.outbox.put(answer)
 
@@ -221,9 +228,16 @@ class Server:
         self.ending = True
         return Goodbye(id=command.id)
 
-    def _evaluate(self, command: Evaluate) -> None:
+    def _bench(self, command: Bench) -> None:
+        if self._busy:
+            raise RefusedError("the bench wants the machine for itself: pause what trains, wait for what is measured")
+        assert self._device is not None
+        self._take_on(command, bench(command, self._device, self.outbox.put), "bench")
+
+    def _take_on(self, command: Command, job: Job, what: str) -> None:
+        """Work on an answer from now on, fairly beside what trains."""
         least = min((each.used for each in self._active()), default=0.0)
-        self.jobs.append(Asked(command.id, evaluate(self._session(), command), least))
+        self.jobs.append(Asked(command.id, job, least, what))
 
     def _session(self) -> Workspace:
         if self.workspace is None:
@@ -234,7 +248,7 @@ class Server:
         """Save every run and close the session, if one is open."""
         workspace, self.workspace = self.workspace, None
         for asked in self.jobs:
-            self.outbox.put(Error(id=asked.id, message=f"the evaluation was given up: {why}"))
+            self.outbox.put(Error(id=asked.id, message=f"the {asked.what} was given up: {why}"))
         self.jobs.clear()
         if workspace is None:
             return

@@ -135,10 +135,11 @@ class LabelHistory:
             return
         if not event.records and not event.removed:
             raise LabelError("a change needs at least one label")
-        ids = [each.id for each in event.records]
-        for each in ids:
-            if each in self._known or ids.count(each) > 1:
-                raise LabelError(f"there is a label {each} already")
+        new: set[str] = set()
+        for record in event.records:
+            if record.id in self._known or record.id in new:
+                raise LabelError(f"there is a label {record.id} already")
+            new.add(record.id)
         for each in event.removed:
             self.get(each)
 
