@@ -11,6 +11,7 @@ from core.config import ConfigError, find_knob, make, nearest
 from core.methods.base import Method, TrainingConfig
 from core.methods.table import METHODS, find_method
 
+FEW_PAIRS = {"pairs": "automatic", "pair_count": 300, "beta": 0.01, "learning_rate": 1e-3, "steps": 300}
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "full": {},
     "quick": {
@@ -19,11 +20,11 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "ppo": {"steps": 40},
         "dpo": {"steps": 60},
     },
-    "collapse": {"dpo": {"pairs": "automatic", "beta": 0.01}},
-    "diverse": {"dpo": {"pairs": "automatic", "beta": 0.01, "sft_weight": 0.1}},
+    "collapse": {"dpo": FEW_PAIRS},
+    "diverse": {"dpo": {**FEW_PAIRS, "sft_weight": 0.1}},
 }
-"""Knobs to begin with: ``full`` is every method's default, ``quick`` a first look; ``collapse`` shows how DPO on fixed
-pairs with a small β loses its diversity, ``diverse`` how SFT beside it keeps it."""
+"""Knobs to begin with: ``full`` is every method's default, ``quick`` a first look; ``collapse`` shows how DPO on a few
+fixed pairs with a small β loses its diversity, ``diverse`` how SFT beside it keeps it."""
 
 PIPELINE: dict[str, dict[str, Any]] = {
     "sft": {},
