@@ -279,7 +279,7 @@ def test_a_tabular_policy_reaches_the_optimum_with_ppo_and_exact_kl(world):
     allowed = torch.full((7,), -1e9, dtype=torch.float64)
     allowed[[EOS, A, B, C]] = 0
     table = torch.zeros(len(beginnings), 7, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([table], lr=1, max_iter=60, tolerance_grad=1e-12, tolerance_change=1e-16,
+    optimizer = torch.optim.LBFGS([table], lr=1, max_iter=35, tolerance_grad=1e-12, tolerance_change=1e-16,
                                   line_search_fn="strong_wolfe")  # fmt: skip
 
     def expected_loss() -> tuple[Tensor, Tensor, Tensor]:

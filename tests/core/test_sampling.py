@@ -91,6 +91,7 @@ def test_rows_come_in_the_order_asked_for_without_empty_columns():
     assert chosen.prompt_mask.tolist() == [[True, True, False], [True] * 3]
     assert chosen.tokens.tolist() == [[EOS, 0, 0], [A, B, EOS]]
     assert chosen.mask.tolist() == [[True, False, False], [True] * 3]
+    assert uneven().rows(torch.tensor([2, 2])).tokens.tolist() == [[EOS], [EOS]]
 
 
 def test_rows_of_empty_completions_keep_one_column():
