@@ -41,6 +41,6 @@ def test_dpos_loss_of_diversity_and_what_keeps_it(seed):
     ):  # fmt: skip
         config = stage("dpo", preset, knobs).full_config
         reached[name] = unique(finish(DPOTrainer(config, given)).policy, task)
-    assert reached["small"] < start - 0.15
+    assert reached["small"] < start - 0.08
     assert reached["large"] > start - 0.05
-    assert reached["mixed"] > reached["small"] + 0.1
+    assert reached["mixed"] > reached["small"] + 0.08
