@@ -22,7 +22,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     "command",
     [
         ("-m", "ruff", "check", "."),
-        ("-m", "ruff", "format", "--check", "."),
+        ("-m", "ruff", "format", "--check", "core", "rlhf_tui", "tests"),
         ("-m", "mypy"),
         ("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()", "--no-cache"),
     ],
