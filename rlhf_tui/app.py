@@ -23,6 +23,7 @@ from core.engine.protocol import Alert, Command, Event, Metrics, Open, Resume
 from core.store import StoreError
 from rlhf_tui.engine_client import EngineClient, EngineDied, EngineError
 from rlhf_tui.history import load_history, read_series
+from rlhf_tui.keymap import keys_file, read_keys
 from rlhf_tui.palette import ActionsProvider
 from rlhf_tui.safe_text import safe_str
 from rlhf_tui.screens.base import PlaygroundScreen
@@ -94,6 +95,10 @@ class PlaygroundApp(SessionKeeping):
 
     async def on_mount(self) -> None:
         load_history(self.session, self.state)
+        keys = read_keys(keys_file())
+        self.set_keymap(keys.keymap)
+        for problem in keys.problems:
+            self.toast(problem, severity="warning")
         saved = self.session.get_setting(UI_SETTING)
         self._saved_ui = saved if isinstance(saved, dict) else {}
         wanted = self._saved_ui.get("theme")

@@ -28,7 +28,7 @@ def load_history(session: "Session", state: AppState) -> None:
             record.step, record.steps, record.completions, record.seconds,
             parent=record.parent, parent_step=record.parent_step, message=record.message,
             seed=record.seed, inputs=dict(record.inputs), config=dict(record.config), pinned=record.pinned,
-            loaded=False,
+            notes=record.notes, loaded=False,
         )  # fmt: skip
     for event in session.events.read(last=_LOG_LINES):
         kind = "knob" if event.kind == "knob" else "info" if event.kind in _ONLY_LOGGED else "alert"

@@ -67,6 +67,7 @@ class Run:
     inputs: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
     pinned: bool = False
+    notes: str = ""  # what a person wrote about it
     loaded: bool = True  # its numbers are here; False: still only in the database
     series: RunSeries = field(default_factory=RunSeries)
     happenings: list[Happening] = field(default_factory=list)
@@ -138,7 +139,8 @@ class AppState:
     engine: EngineState = "starting"
     engine_line: str = "the engine is starting"  # how it ended, or what it runs on
     parameters: int = 0
-    storage_trouble: str = ""  # the newest save failed, and why
+    storage_trouble: str = ""  # the engine's newest save failed, and why
+    own_trouble: str = ""  # the app's newest one
     clock: Callable[[], float] = time.time
 
     def apply(self, event: Event) -> None:

@@ -44,7 +44,7 @@ from core.rewards.sources import LearnedReward
 from core.store import Session, StoreError
 from core.store import tensors as encoding
 from core.store.runs import RunRecord
-from core.tasks.table import load_task
+from core.tasks.table import CONTENT, load_task
 from core.trainers.base import Trainer, TrainerState, Weights
 
 Answer = Event | None
@@ -58,7 +58,7 @@ class Workspace:
         self, session: Session, device: torch.device, environment: Environment, emit: Callable[[Event], None]
     ) -> None:
         self.session = session
-        self.task = load_task(session.task, session.seed)
+        self.task = load_task(session.task, session.seed, session.get_setting(CONTENT))
         backbone = knobs.make(BackboneConfig, session.backbone)
         self.place = Place(session, self.task, backbone, device)
         self.models = ModelCache(self.task, backbone, device, session.seed)

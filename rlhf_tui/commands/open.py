@@ -1,11 +1,12 @@
 """``rlhf-tui open NAME``, and ``rlhf-tui`` alone: the app."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
 from core.store import Session, SessionLockedError
-from core.store.locations import create_session, find_session, last_session, saves_folder
+from core.store.locations import create_session, duplicate_session, find_session, last_session, saves_folder
 from rlhf_tui.commands.arguments import CommandError, Parser, add_shared, whole
 
 NEW = "playground"
@@ -44,6 +45,19 @@ def _open(folder: Path, read_only: bool) -> Session:
     try:
         return Session.open(folder, read_only=read_only)
     except SessionLockedError as error:
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            return _ask(folder, error)
         raise CommandError(
             f"{error} (rlhf-tui open {folder.name} --read-only, or rlhf-tui sessions duplicate {folder.name})"
         ) from error
+
+
+def _ask(folder: Path, error: SessionLockedError) -> Session:
+    """Let the person choose between looking, a copy, and neither."""
+    print(error)
+    answer = input("l: look at it read-only   c: open a copy   anything else: leave it  > ").strip().lower()
+    if answer == "l":
+        return Session.open(folder, read_only=True)
+    if answer == "c":
+        return Session.open(duplicate_session(folder))
+    raise CommandError("left as it is") from error

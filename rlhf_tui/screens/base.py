@@ -54,6 +54,9 @@ class PlaygroundScreen(Screen[None]):
     def session_changed(self) -> None:
         """Another session is open: forget what belonged to the one before."""
 
+    def runs_changed(self) -> None:
+        """Runs were deleted: forget them."""
+
     def ui_state(self) -> dict[str, Any]:
         """What to keep so that the screen reopens as it was; plain JSON."""
         return {}

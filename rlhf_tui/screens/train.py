@@ -144,7 +144,7 @@ class TrainScreen(TrainActions, PlaygroundScreen):
         if self.method.trains == "reward_model":
             empty = "A reward model scores texts and writes none."
         else:
-            empty = "What the model writes will stand here, the reference's text beside it. a asks for samples now."
+            empty = "What the model writes will stand here, the reference's text beside it. Press a for samples now."
         self.query_one(SampleStrip).show(self.shown.samples if self.shown else None, empty)
 
     def only_live(self) -> bool:
@@ -158,7 +158,7 @@ class TrainScreen(TrainActions, PlaygroundScreen):
         return self.drafts.get(self.method.name, {})
 
     def _refresh(self) -> None:
-        if self._changed and self.playground.screen is self:
+        if self._changed and self.is_current:
             self.show_all()
 
     # --- hooks of the app --------------------------------------------------------------------------------------
@@ -184,6 +184,11 @@ class TrainScreen(TrainActions, PlaygroundScreen):
         self.restore(self.playground.saved_ui_of(self))
         self.query_one(RunLog).forget()
         self.run_worker(self.show_run(self.shown))
+
+    def runs_changed(self) -> None:
+        if self.shown is not None and self.shown.run not in self.playground.state.runs:
+            self.shown = None
+        self.run_worker(self.show_run(self.shown, self.method))
 
     def ui_state(self) -> dict[str, Any]:
         return {

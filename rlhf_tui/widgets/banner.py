@@ -34,8 +34,11 @@ class EngineBanner(Static):
             words += Content.from_markup(
                 "Everything up to the last save is kept. Press [bold]e[/bold] to $what.", what=going_on
             )
-        elif state.storage_trouble:
-            words = safe_text(f"! Saving failed: {state.storage_trouble}. ", style="bold $text-error")
-            words += Content("Training goes on and the last good copy is kept; free some space.")
+        elif state.storage_trouble or state.own_trouble:
+            trouble = state.storage_trouble or state.own_trouble
+            words = safe_text(f"! Saving failed: {trouble}. ", style="bold $text-error")
+            words += Content("Training goes on and the last good copy is kept; saving is tried again and again.")
+        elif app.session.read_only:
+            words = Content("Read-only: you can look, compare and copy; nothing is trained or saved.")
         self.set_class(bool(words.plain), "-shown")
         self.update(words)

@@ -56,7 +56,7 @@ class ChartDeck(VerticalScroll, can_focus=False):
 
     def draw_one(self) -> None:
         """Draw the chart that has waited longest, if one needs it."""
-        if self.app.screen is not self.screen or not self.display:
+        if not self.screen.is_current or not self.display:
             return
         now = self.clock()
         waiting = [

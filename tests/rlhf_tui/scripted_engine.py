@@ -34,6 +34,7 @@ from core.engine.protocol import (
     Pause,
     Quit,
     Ready,
+    Rename,
     Resume,
     RunState,
     Sample,
@@ -215,6 +216,9 @@ class ScriptedEngine:
                 ))  # fmt: skip
             case Sample():
                 self.say(self.samples_of(command.run, 0, command.id, max(1, command.count)))
+            case Rename():
+                self.runs[command.run].title = command.title
+                self.say(self.state_of(self.runs[command.run], command.id))
             case Evaluate():
                 self.say(Evaluation(id=command.id, run=command.run, step=0, values={"gold_reward": 0.5}))
             case Save():

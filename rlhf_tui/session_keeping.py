@@ -1,0 +1,150 @@
+"""The app and its session on disk: open another one, keep what the screens look like, say when saving fails."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from textual.app import App
+
+from core.engine.protocol import Close, Open, Opened
+from core.store import Session, SessionLockedError, SessionMissingError, StoreError
+from rlhf_tui.engine_client import EngineClient, EngineError
+from rlhf_tui.history import load_history
+from rlhf_tui.screens.base import PlaygroundScreen
+from rlhf_tui.state import AppState
+
+UI_SETTING = "ui"
+
+
+class SessionKeeping(App[None]):
+    """The part of the app that owns the open session."""
+
+    session: Session
+    state: AppState
+    engine: EngineClient | None
+    interrupted: list[int]
+    _saved_ui: dict[str, Any]
+
+    if TYPE_CHECKING:
+
+        def loaded_screens(self) -> list[PlaygroundScreen]: ...
+        def toast(self, text: str, severity: Any = "information") -> None: ...
+        def engine_state_changed(self) -> None: ...
+
+    # --- writing -----------------------------------------------------------------------------------------------
+
+    def keep(self, write: Callable[[], object]) -> bool:
+        """Write to the session. A store that refuses costs a banner, not the app; False then. Nothing is kept in a
+        session that is open to look only."""
+        if self.session.read_only:
+            return False
+        before = self.state.own_trouble
+        try:
+            try:
+                write()
+            except SessionMissingError:
+                said = self.session.recover()
+                if said:
+                    self.state.say("alert", said)
+                    self.toast(said, severity="warning")
+                write()
+            self.state.own_trouble = ""
+        except StoreError as error:
+            self.state.own_trouble = str(error)
+        if before != self.state.own_trouble:
+            self.engine_state_changed()
+        return not self.state.own_trouble
+
+    def save_ui(self) -> None:
+        """Keep what the screens look like in the session, where anything changed."""
+        screens = dict(self._saved_ui.get("screens") or {})
+        screens |= {screen.entry_name: screen.ui_state() for screen in self.loaded_screens()}
+        now = {"screen": self.current_mode, "theme": self.theme, "screens": screens}
+        if now != self._saved_ui and self.keep(lambda: self.session.set_setting(UI_SETTING, now)):
+            self._saved_ui = now
+
+    def look_after_the_folder(self) -> None:
+        """Notice a deleted folder also while nothing is written."""
+        if not self.session.read_only and not os.path.lexists(self.session.folder / "session.db"):
+            self.keep(lambda: self.session.set_setting(UI_SETTING, self._saved_ui))
+
+    # --- another session ---------------------------------------------------------------------------------------
+
+    def open_fields(self) -> dict[str, Any]:
+        """Of the Open command for the session of this app."""
+        looks = {"read_only": True} if self.session.read_only else {}
+        return {"folder": str(self.session.folder), **looks}
+
+    async def open_session(self, folder: Path, read_only: bool = False) -> bool:
+        """Save and close the session that is open and open another one. Where that one cannot be opened, this one
+        stays and a toast says why."""
+        try:
+            new = Session.open(folder, read_only=read_only)
+        except SessionLockedError as error:
+            self._ask_about_locked(folder, str(error))
+            return False
+        except StoreError as error:
+            self.toast(str(error), severity="error")
+            return False
+        await self.use_session(new)
+        return True
+
+    async def use_session(self, new: Session) -> None:
+        """Go over to a session that is open already."""
+        self.save_ui()
+        old, self.session = self.session, new
+        alive = self.engine is not None and self.engine.alive and self.engine.ready is not None
+        if alive:
+            assert self.engine is not None
+            try:
+                await self.engine.request(Close)
+            except EngineError as error:
+                self.state.say("error", str(error))  # it had no session open
+        old.close()
+        state = AppState(engine=self.state.engine, engine_line=self.state.engine_line)
+        state.clock = self.state.clock
+        self.state, self.interrupted = state, []
+        load_history(new, state)
+        saved = new.get_setting(UI_SETTING)
+        self._saved_ui = saved if isinstance(saved, dict) else {}
+        if alive:
+            assert self.engine is not None
+            try:
+                answer = await self.engine.request(Open, **self.open_fields())
+            except EngineError as error:
+                self.state.say("error", str(error))
+                self.toast(str(error), severity="error")
+            else:
+                if isinstance(answer, Opened):
+                    self.state.apply(answer)
+        for screen in self.loaded_screens():
+            screen.session_changed()
+        self.engine_state_changed()
+        words = " (read-only)" if new.read_only else ""
+        self.toast(f"opened {new.title}{words}")
+
+    def _ask_about_locked(self, folder: Path, why: str) -> None:
+        from rlhf_tui.screens.choose import ChooseScreen
+
+        async def chosen(how: str | None) -> None:
+            if how == "look":
+                await self.open_session(folder, read_only=True)
+            elif how == "copy":
+                await self.open_copy(folder)
+
+        options = [("look", "Look at it read-only"), ("copy", "Open a copy of it"), (None, "Leave it")]
+        self.push_screen(ChooseScreen("This session is open elsewhere", why, options), chosen)
+
+    async def open_copy(self, folder: Path) -> bool:
+        """Open a copy of a session, which may be in use."""
+        import asyncio
+
+        from core.store.locations import duplicate_session
+
+        try:
+            copy = await asyncio.to_thread(duplicate_session, folder)
+        except StoreError as error:
+            self.toast(str(error), severity="error")
+            return False
+        return await self.open_session(copy)
