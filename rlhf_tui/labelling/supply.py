@@ -61,6 +61,12 @@ def candidates_of(samples: Samples, writer: Writer, fields: dict[str, Any]) -> S
     return Scored(found, reward)
 
 
+def part_of(candidates: list[Candidate], turn: int, size: int) -> list[Candidate]:
+    """The part number ``turn`` of a long list, from its beginning again after its end; all of a short one."""
+    parts = max(1, -(-len(candidates) // size))
+    return candidates[turn % parts * size :][:size]
+
+
 def with_scores(candidates: list[Candidate], scores: Scores | None) -> Scored:
     """Candidates of a file with what a reward model says of them, if there is one."""
     if scores is None:

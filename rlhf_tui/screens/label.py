@@ -1,5 +1,6 @@
 """Label: judge pairs by keyboard, watch how good the judgements are, and train on them round by round."""
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -14,14 +15,14 @@ from core.config import ConfigError
 from core.engine.protocol import Event, RunState, Sample, Samples, Score, Scores
 from core.preferences.conversion import count_labels, training_effect
 from core.preferences.labels import Answer, LabelRecord
-from core.preferences.selection import ChosenFour, ChosenPair
+from core.preferences.selection import Candidate, ChosenFour, ChosenPair
 from core.tasks.table import load_task
 from rlhf_tui.history import adopt
 from rlhf_tui.labelling.desk import Desk, after_vote
 from rlhf_tui.labelling.options import SETTING, LabelOptions, login_name, read_options
 from rlhf_tui.labelling.rounds import stages
 from rlhf_tui.labelling.sources import file_candidates, parse_sources, writers
-from rlhf_tui.labelling.supply import EVERY, Supply, candidates_of, with_scores
+from rlhf_tui.labelling.supply import EVERY, Supply, candidates_of, part_of, with_scores
 from rlhf_tui.safe_text import safe_text
 from rlhf_tui.screens.base import PlaygroundScreen
 from rlhf_tui.screens.label_actions import LabelActions
@@ -61,6 +62,7 @@ class LabelScreen(LabelActions, PlaygroundScreen):
         self._barren = 0  # askings in a row after which there was still nothing to judge
         self._since_supply = 0
         self._quiet: Any = None
+        self._files: dict[str, list[Candidate]] = {}  # what was read of each
 
     def compose_body(self) -> Iterable[Widget]:
         yield Static(id="guideline")
@@ -89,7 +91,7 @@ class LabelScreen(LabelActions, PlaygroundScreen):
         )  # fmt: skip
         self.supply = Supply(self.judged_task, session.seed, len(session.labels.history()))
         self.simulation = None
-        self._barren = 0
+        self._files, self._barren = {}, 0
         self.show_item()
         self.settle()
         self.fill(fresh=True)
@@ -121,7 +123,7 @@ class LabelScreen(LabelActions, PlaygroundScreen):
         self._line("#guideline", safe_text(self.guideline, style="bold") if self.guideline else Content(""))
         self._line("#scale", Content.styled(FOURS if self.desk.fours else SCALE, "$text-muted"))
         counts = count_labels(labels)
-        parts = [f"{len(labels)} labels" + (f": {counts.line()}" if labels else "")]
+        parts = [f"{len(labels)} label{'s' if len(labels) != 1 else ''}" + (f": {counts.line()}" if labels else "")]
         if self.simulation is not None:
             parts.insert(0, f"▶ {self.simulation.annotator} labels, {self.simulation.count} to go (a stops)")
         if isinstance(self.desk.item, ChosenPair) and self.desk.item.note:
@@ -203,26 +205,29 @@ class LabelScreen(LabelActions, PlaygroundScreen):
                 if isinstance(answer, Samples):
                     self.desk.offer(candidates_of(answer, writer, fields), fresh=fresh)
                     fresh = False
-            self.supply.turn()
+        self.supply.turn()
         self._barren = 0 if self.desk.item is not None else self._barren + 1
         self.show_item()
         self.settle()
 
     async def _fill_from(self, file: str, fresh: bool) -> None:
-        try:
-            candidates = file_candidates(file, self.judged_task)
-        except ConfigError as error:
-            self.passing[file] = str(error)
-            return
+        """The file's texts, or of a long one the next part."""
+        if fresh or file not in self._files:
+            try:
+                self._files[file] = await asyncio.to_thread(file_candidates, file, self.judged_task)
+            except ConfigError as error:
+                self.passing[file] = str(error)
+                return
+        elif len(self._files[file]) <= MOST_SCORED and self.desk.item is not None:
+            return  # all of it is on the desk
+        some = part_of(self._files[file], self.supply.asked, MOST_SCORED)
         scores = None
         if self.playground.state.newest_usable("rm") is not None and self.playground.state.engine == "ready":
-            some = candidates[:MOST_SCORED]
             answer = await self.playground.ask(
                 Score, prompts=[each.prompt for each in some], texts=[each.side.text for each in some]
             )
             scores = answer if isinstance(answer, Scores) else None
-            candidates = some if scores is not None else candidates
-        self.desk.offer(with_scores(candidates, scores), fresh=fresh)
+        self.desk.offer(with_scores(some, scores), fresh=fresh)
 
     def supply_if_due(self) -> None:
         """After an answer: new completions now and then, or at once where none is left."""
