@@ -37,6 +37,7 @@ from core.trainers.sft import SFTTrainer
 LETTERS = 20
 PROMPT_LETTERS = 4  # with the marks around them, six tokens
 BATCH = 256
+PAIR_BATCH = 64
 MATMUL_SIZE = 1024
 ROUNDS = 5
 
@@ -130,10 +131,10 @@ class Workbench:
         config = PPOConfig(batch_size=batch, minibatch_size=min(batch, BATCH), epochs=epochs, **NEVER_VALIDATE)
         return PPOTrainer(config, self.inputs())
 
-    def dpo(self, batch: int = 64) -> Trainer[Any]:
+    def dpo(self, batch: int = PAIR_BATCH) -> Trainer[Any]:
         return DPOTrainer(DPOConfig(pairs="file", batch_size=batch, **NEVER_VALIDATE), self.inputs(pairs=self.pairs()))
 
-    def reward(self, batch: int = 64) -> Trainer[Any]:
+    def reward(self, batch: int = PAIR_BATCH) -> Trainer[Any]:
         return RewardTrainer(
             RewardConfig(pairs="file", batch_size=batch, **NEVER_VALIDATE), self.inputs(pairs=self.pairs())
         )
@@ -159,9 +160,11 @@ def one_step(trainer: Trainer[Any]) -> None:
         pass
 
 
-def speeds(device: torch.device) -> Generator[Speed, None, None]:
+def speeds(
+    device: torch.device, backbone: BackboneConfig | None = None, batch: int = BATCH, pair_batch: int = PAIR_BATCH
+) -> Generator[Speed, None, None]:
     """The bench's lines, each as soon as it is measured."""
-    bench = Workbench(device)
+    bench = Workbench(device, backbone)
     peak = matmul_peak(device)
     yield Speed("matrix product", peak / 1e9, "GFLOP/s")
     forward = forward_flops(bench.backbone, len(bench.task.tokenizer))
@@ -170,18 +173,18 @@ def speeds(device: torch.device) -> Generator[Speed, None, None]:
     def speed(name: str, unit: str, items: float, taken: float, passes: float) -> Speed:
         return Speed(name, items / taken, unit, forward * passes * items / taken / peak)
 
-    taken = bench.step_seconds(bench.sft())
-    yield speed("SFT", "tokens/s", BATCH * (tokens + 1), taken, 3)
-    taken = bench.sampling_seconds()
-    yield speed("sampling", "completions/s", BATCH, taken, tokens)
-    taken = bench.step_seconds(bench.reward())
-    yield speed("reward model", "pairs/s", 64, taken, 3 * 2 * (tokens + 1))
-    taken = bench.step_seconds(bench.dpo())
-    yield speed("DPO, offline", "pairs/s", 64, taken, 3 * 2 * (tokens + 1))
+    taken = bench.step_seconds(bench.sft(batch))
+    yield speed("SFT", "tokens/s", batch * (tokens + 1), taken, 3)
+    taken = bench.sampling_seconds(batch)
+    yield speed("sampling", "completions/s", batch, taken, tokens)
+    taken = bench.step_seconds(bench.reward(pair_batch))
+    yield speed("reward model", "pairs/s", pair_batch, taken, 3 * 2 * (tokens + 1))
+    taken = bench.step_seconds(bench.dpo(pair_batch))
+    yield speed("DPO, offline", "pairs/s", pair_batch, taken, 3 * 2 * (tokens + 1))
     for epochs in (1, 4):
-        taken = bench.step_seconds(bench.ppo(epochs))
+        taken = bench.step_seconds(bench.ppo(epochs, batch))
         name = f"PPO, {epochs} epoch{'s' if epochs > 1 else ''}"
-        yield speed(name, "completions/s", BATCH, taken, (2 + 3 * epochs) * tokens)
+        yield speed(name, "completions/s", batch, taken, (2 + 3 * epochs) * tokens)
     yield Speed("memory of the engine", peak_memory() / 1e6, "MB")
 
 

@@ -7,12 +7,14 @@ from pathlib import Path
 def main() -> None:
     sys.path.insert(0, str(Path(__file__).parent))
     from core.evaluation import speed, store_growth
+    from core.models.config import BackboneConfig
 
-    speed.BATCH = 4
+    measure, store = speed.speeds, store_growth.store_growth
+    tiny = BackboneConfig(embedding=4, hidden=4, layers=1)
     speed.MATMUL_SIZE = 64
+    speed.speeds = lambda device: measure(device, tiny, batch=4, pair_batch=4)  # type: ignore[assignment,misc]
     speed.growth = lambda device: iter(())  # type: ignore[assignment,misc]
-    real = store_growth.store_growth
-    store_growth.store_growth = lambda: real(labels=(2,), points=(200,))  # type: ignore[assignment]
+    store_growth.store_growth = lambda: store(labels=(2,), points=(200,))  # type: ignore[assignment,misc]
     from core.engine.__main__ import main as engine
 
     engine()
