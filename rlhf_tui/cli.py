@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from core.config import ConfigError
 from core.store.errors import StoreError
 from core.tasks.base import TaskError
-from rlhf_tui.commands import doctor, keys, labels, sample, sessions, train
+from rlhf_tui.commands import bench, doctor, evaluate, frontier, keys, labels, sample, sessions, tasks, train
 from rlhf_tui.commands import open as open_app
 from rlhf_tui.commands.arguments import FAILED, INTERRUPTED, SHARED, CommandError, Parser, fail, unknown_arguments
 from rlhf_tui.commands.version import version_line
 
-COMMANDS = (open_app, train, sample, labels, sessions, doctor, keys)
+COMMANDS = (open_app, train, sample, evaluate, frontier, labels, tasks, sessions, bench, doctor, keys)
 
 
 def build_parser() -> Parser:

@@ -17,8 +17,8 @@ from core.preferences.pair_checks import check_pairs
 from core.preferences.quality import label_quality
 from core.store import Session
 from core.store.locations import find_session, last_session, saves_folder
-from core.tasks.table import load_task
 from rlhf_tui.commands.arguments import FAILED, CommandError, Parser, add_session
+from rlhf_tui.tasks import task_of
 
 FORMATS = ("preference", "unpaired", "csv")
 
@@ -60,7 +60,7 @@ def _action(actions: Any, name: str, about: str, run: Callable[[argparse.Namespa
 
 def _import(args: argparse.Namespace) -> int:
     with Session.open(_folder(args)) as session:
-        imported = _read(args.file, load_task(session.task, session.seed).unknown_letters)
+        imported = _read(args.file, task_of(session).unknown_letters)
         if imported is None:
             return FAILED
         try:
@@ -111,7 +111,7 @@ def _stats(args: argparse.Namespace) -> int:
         return 0
     with Session.open(_folder(args), read_only=True) as session:
         labels = session.labels.current()
-        quality = label_quality(labels, load_task(session.task, session.seed).gold)
+        quality = label_quality(labels, task_of(session).gold)
         title, changes = session.title, len(session.labels.history())
     _print([f"{title}: {len(labels)} labels ({count_labels(labels).line()}), {changes} changes in the history",
             *(quality.lines() if labels else [])])  # fmt: skip

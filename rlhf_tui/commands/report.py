@@ -9,16 +9,24 @@ COLUMNS = (
     ("gold reward", "gold_reward"), ("learned reward", "learned_reward"), ("KL", "objective/kl"),
     ("distinct-2", "distinct_2"), ("unique", "unique_fraction"), ("follows prompt", "follows_prompt"),
     ("… held out", "held_out/follows_prompt"), ("win rate", "win_rate"),
+    ("J", "objective"), ("best J", "best_objective"), ("optimality", "optimality"),
 )  # fmt: skip
 
 
 def outcome_table(rows: Sequence[tuple[RunState, Mapping[str, float]]]) -> str:
     """One line a run: its figures on the trained probe prompts, where they were measured, and its training time."""
-    shown = [column for column in COLUMNS if any(column[1] in values for _, values in rows)]
+    return figures_table([(METHODS[state.method].title, state.seconds, values) for state, values in rows])
+
+
+def figures_table(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> str:
+    """One line for each (name, seconds of training, figures); a column for each figure that any of them has."""
+    from rlhf_tui.safe_text import visible
+
+    shown = [column for column in COLUMNS if any(column[1] in values for _, _, values in rows)]
     head = ["", *(title for title, _ in shown), "seconds"]
     lines = [
-        [METHODS[state.method].title, *(_figure(values, name) for _, name in shown), f"{state.seconds:.0f}"]
-        for state, values in rows
+        [visible(name), *(_figure(values, column) for _, column in shown), f"{seconds:.0f}"]
+        for name, seconds, values in rows
     ]
     return aligned([head, *lines])
 

@@ -7,12 +7,9 @@ import json
 from typing import Any, cast
 
 from core.engine.protocol import Sample, Samples
-from core.methods.table import METHODS
-from core.store import Session
-from core.store.locations import find_session, last_session, saves_folder
-from rlhf_tui.commands.arguments import CommandError, Parser, add_session, add_shared, number, whole
+from rlhf_tui.commands.arguments import Parser, add_session, add_shared, number, whole
 from rlhf_tui.commands.report import aligned
-from rlhf_tui.commands.workshop import Workshop
+from rlhf_tui.commands.workshop import Workshop, choose_session, trained_policies
 
 
 def configure(commands: Any) -> None:
@@ -49,17 +46,8 @@ def configure(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write what is asked for. Raises CommandError or StoreError."""
-    saves = saves_folder(args.saves)
-    folder = find_session(saves, args.session) if args.session else last_session(saves)
-    if folder is None:
-        raise CommandError(f"there is no session in {saves}; train one first: rlhf-tui train sft")
-    with Session.open(folder, read_only=True) as session:
-        policies = [each.id for each in session.runs.all() if METHODS[each.method].trains == "policy"
-                    and each.state in ("done", "stopped", "paused", "interrupted")]  # fmt: skip
-    if args.run_number is None and not policies:
-        raise CommandError(f"session {folder.name} has no trained policy yet; train one: "
-                           f"rlhf-tui train sft --session {folder.name}")  # fmt: skip
-    number = policies[-1] if args.run_number is None else args.run_number or None
+    folder = choose_session(args.saves, args.session)
+    number = trained_policies(folder, [])[-1].id if args.run_number is None else args.run_number or None
     return asyncio.run(_write(args, folder, number))
 
 

@@ -10,13 +10,16 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-from core.config import ConfigError, find_knob, make, nearest, parse_short
+from core.config import Config, ConfigError, find_knob, make, parse_short
 from core.engine.protocol import Evaluate, Evaluation, Resume, RunState, Sample, Samples, Start
 from core.methods.table import METHODS
+from core.models.config import BackboneConfig
 from core.pipeline import PRESETS, RunLike, Stage, missing_before, newest_done, parse_setting, pipeline, stage
+from core.preferences.formats.files import FileRefusedError
 from core.store import Session
 from core.store.locations import create_session, find_session, last_session, saves_folder
 from core.store.runs import RunRecord
+from core.tasks.table import CONTENT, TASKS, task_content
 from rlhf_tui.commands.arguments import (
     INTERRUPTED,
     WRONG_USAGE,
@@ -62,7 +65,16 @@ def configure(commands: Any) -> None:
     for each in (everything, *(methods.choices[name] for name in METHODS)):
         add_session(each, "session to train in, made if need be (default: a new one)")
         add_shared(each)
-        each.add_argument("--task", default="words", help="task of a new session (default words)")
+        each.add_argument(
+            "--task", metavar="TASK", help="task of a new session (default words); rlhf-tui tasks lists them"
+        )
+        each.add_argument(
+            "--task-options", metavar="TEXT", default="", help="options of a new session's task: 'largest=20 right=0.5'"
+        )
+        each.add_argument(
+            "--backbone", metavar="TEXT", default="",
+            help="model of a new session: lstm, transformer, or knobs such as 'kind=transformer hidden=64 layers=4'",
+        )  # fmt: skip
         each.add_argument("--seed", type=whole(-(2**62), 2**62), metavar="N", help="seed of the session and its runs")
         each.add_argument(
             "--preset", default="full", choices=tuple(PRESETS), metavar="PRESET",
@@ -242,24 +254,46 @@ def _session_folder(args: argparse.Namespace) -> Path:
     """The folder of the session to train in, which is made if need be."""
     saves = saves_folder(args.saves)
     if args.session and (args.resume or _exists(saves, args.session)):
-        return find_session(saves, args.session)
+        return _refuse_other(find_session(saves, args.session), args)
     if args.resume:
         last = last_session(saves)
         if last is None:
             raise CommandError(f"there is no session in {saves} to go on with")
         return last
-    _check_task(args.task)
+    task = args.task or "words"
+    options = _given(TASKS[task].options, args.task_options) if task in TASKS else {}
+    try:
+        content = task_content(task, options, progress)
+    except FileRefusedError as error:
+        raise CommandError("; ".join(error.lines())) from error
+    backbone = _given(BackboneConfig, args.backbone if "=" in args.backbone else f"kind={args.backbone or 'lstm'}")
     title = args.session or f"train {args.method}"
-    with create_session(saves, title, task=args.task, seed=42 if args.seed is None else args.seed) as session:
+    seed = 42 if args.seed is None else args.seed
+    with create_session(saves, title, task=task, seed=seed, backbone=backbone) as session:
+        if content:
+            session.set_setting(CONTENT, content)
         return session.folder
 
 
-def _check_task(name: str) -> None:
-    """Raises CommandError before anything is made for a task that is not there."""
-    from core.tasks.table import TASKS
+def _given(config: type[Config], text: str) -> dict[str, Any]:
+    """The knobs that a text sets. Raises ConfigError."""
+    return _changed(parse_short(config, text), text)
 
-    if name not in TASKS:
-        raise CommandError(f"no task is called '{name}'{nearest(name, TASKS)}; there are {', '.join(TASKS)}")
+
+def progress(line: str) -> None:
+    """How far reading a task's files has come."""
+    print(line, file=sys.stderr)
+
+
+def _refuse_other(folder: Path, args: argparse.Namespace) -> Path:
+    """The folder of a session that is there, whose task and backbone stay as they are. Raises CommandError."""
+    with Session.open(folder, read_only=True) as session:
+        if args.task is not None and args.task != session.task:
+            raise CommandError(f"session {folder.name} has the task {session.task}; a new session can have {args.task}")
+    for name in ("task_options", "backbone"):
+        if getattr(args, name):
+            raise CommandError(f"--{name.replace('_', '-')} is for new sessions, and {folder.name} is there already")
+    return folder
 
 
 def _exists(saves: Path, name: str) -> bool:

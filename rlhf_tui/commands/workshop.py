@@ -20,12 +20,40 @@ from core.engine.protocol import (
     RunState,
     encode,
 )
+from core.methods.table import METHODS
+from core.store import Session
+from core.store.locations import find_session, last_session, saves_folder
+from core.store.runs import RunRecord
 from rlhf_tui.commands.arguments import CommandError
 from rlhf_tui.commands.progress import Progress
 from rlhf_tui.engine_client import EngineClient, EngineDied, EngineError
 
+WITH_WEIGHTS = ("done", "stopped", "paused", "interrupted")
 RESTING = ("paused", "done", "stopped", "failed")
 GO_ON = "--resume goes on from the last resume point"
+
+
+def choose_session(saves: str | None, name: str | None) -> Path:
+    """The folder of the session called ``name``, else of the last one. Raises CommandError or StoreError."""
+    folder = saves_folder(saves)
+    found = find_session(folder, name) if name else last_session(folder)
+    if found is None:
+        raise CommandError(f"there is no session in {folder}; train one first: rlhf-tui train sft")
+    return found
+
+
+def trained_policies(folder: Path, wanted: list[int]) -> list[RunRecord]:
+    """The runs ``wanted``, else every trained policy of a session. Raises CommandError or StoreError."""
+    with Session.open(folder, read_only=True) as session:
+        if wanted:
+            return [session.runs.get(number) for number in wanted]
+        found = [each for each in session.runs.all() if METHODS[each.method].trains == "policy"
+                 and each.state in WITH_WEIGHTS]  # fmt: skip
+    if not found:
+        raise CommandError(
+            f"session {folder.name} has no trained policy yet; train one: rlhf-tui train sft --session {folder.name}"
+        )
+    return found
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
