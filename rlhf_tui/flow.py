@@ -3,8 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.config import make
 from core.methods.base import Method
 from core.methods.table import METHODS
+from core.pipeline import needs_reward_model
 from rlhf_tui.state import AppState, Run, method_title
 
 
@@ -28,12 +30,6 @@ def changed(method: Method, values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in defaults and defaults[name] != value}
 
 
-def needs_reward_model(config: dict[str, Any]) -> bool:
-    """Does a configuration (full) use a learned reward?"""
-    scored = config.get("reward") in ("learned", "mixed")
-    return scored or (config.get("judge") == "learned" and config.get("pairs", "online") == "online")
-
-
 def plan_start(state: AppState, method: Method, draft: dict[str, Any], seed: int | None = None) -> StartPlan:
     """How ``method`` would start now with the knobs of ``draft`` over its defaults."""
     fields: dict[str, Any] = {"method": method.name, "config": changed(method, draft)}
@@ -44,7 +40,7 @@ def plan_start(state: AppState, method: Method, draft: dict[str, Any], seed: int
         if parent is None:
             return StartPlan(obstacle=_missing(state, method, method.starts_from, "starts from"))
         fields["parent"] = parent.run
-    if needs_reward_model({**method.config().to_dict(), **draft}):
+    if needs_reward_model(make(method.config, changed(method, draft))):
         scorer = state.newest_usable("rm")
         if scorer is None:
             alternative = "set reward to gold" if "reward" in method.config().to_dict() else "set judge to gold"
