@@ -14,6 +14,7 @@ from core.preferences.quality import label_quality
 from rlhf_tui.labelling.desk import sources_line
 from rlhf_tui.safe_text import safe_text
 
+NO_BREAK = "\u00a0\u00a0"
 Gold = Callable[[str, str], float]
 
 
@@ -21,7 +22,8 @@ def panel_content(records: Sequence[LabelRecord], gold: Gold | None, pool: str, 
     """The whole panel."""
     quality = label_quality(records, gold)
     lines = [safe_text(count_labels(records).line(), style="bold")]
-    lines += [safe_text(line) for line in quality.lines()]
+    # Blanks at a line's beginning would be dropped where lines wrap.
+    lines += [safe_text(line.replace("  ", NO_BREAK)) for line in quality.lines()]
     if records:
         lines += [Content(""), Content.styled("shown from", "dim"), safe_text(sources_line(records))]
     lines += [Content.styled("to choose from", "dim"), safe_text(pool)]
