@@ -27,14 +27,13 @@ def prepare(saves: Path) -> None:
 
 
 async def wait_for(app: PlaygroundApp, steps: int, patience: float = 300) -> None:
-    """Until the newest run has done ``steps`` steps."""
+    """Until a PPO run has done ``steps`` steps."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
-        newest = max(app.state.runs.values(), key=lambda run: run.run, default=None)
-        if newest is not None and newest.step >= steps:
+        if any(run.method == "ppo" and run.step >= steps for run in app.state.runs.values()):
             return
         await asyncio.sleep(0.5)
-    raise TimeoutError(f"no run came to step {steps} in {patience:g} s")
+    raise TimeoutError(f"PPO did not come to step {steps} in {patience:g} s")
 
 
 def save(app: PlaygroundApp, file: Path) -> None:
@@ -49,17 +48,19 @@ async def take(saves: Path, folder: Path, size: tuple[int, int]) -> None:
     with Session.open(find_session(saves, "tour")) as session:
         app = PlaygroundApp(session, device="cpu")
         async with app.run_test(size=size) as pilot:
+            while app.state.engine != "ready":
+                await asyncio.sleep(0.2)
             await pilot.press("3", "space")
             await wait_for(app, 60)
             save(app, folder / "train.svg")
             app.show_screen("label")
-            await asyncio.sleep(4)
+            await asyncio.sleep(15)
             for key in LABELS:
                 await pilot.press(key)
                 await asyncio.sleep(0.5)
             save(app, folder / "label.svg")
             app.show_screen("compare")
-            await asyncio.sleep(8)
+            await asyncio.sleep(15)
             save(app, folder / "compare.svg")
             app.show_screen("sessions")
             await asyncio.sleep(3)
