@@ -24,7 +24,7 @@ def follows(prompt: str, completion: str) -> bool:
 
 
 def word_list() -> list[str]:
-    """3,305 common English words of 4 to 9 letters, in alphabetical order; origin in ``data/README.md``."""
+    """3,303 common English words of 4 to 9 letters, in alphabetical order; origin in ``data/README.md``."""
     return resources.files("core.tasks").joinpath("data/english_words.txt").read_text("ascii").split()
 
 
