@@ -19,7 +19,7 @@ class TRPOConfig(CriticConfig):
     )  # fmt: skip
     cg_iterations: int = knob(8, "iterations of conjugate gradient", minimum=1, maximum=1000)
     damping: float = knob(0.1, "added to the Fisher matrix's diagonal", minimum=0)
-    fisher_completions: int = knob(64, "completions of the batch that the Fisher matrix is taken over", minimum=1)
+    fisher_completions: int = knob(32, "completions of the batch that the Fisher matrix is taken over", minimum=1)
     backtracks: int = knob(10, "how often a step that breaks the bound or does not help is halved", minimum=0)
     critic_epochs: int = knob(4, "updates of the critic a step", minimum=1, maximum=1000)
 

@@ -26,7 +26,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "rloo": ("rloo", GROUPS),
     "rloo k1": ("rloo", GROUPS | {"kl_penalty": "k1", "epochs": 2}),
     "grpo": ("grpo", GROUPS),
-    "grpo k2": ("grpo", GROUPS | {"kl": "k2", "loss_type": "grpo", "epochs": 2}),
+    "grpo k2": ("grpo", GROUPS | {"kl": "k2", "loss_type": "grpo", "epochs": 2, "scale": "std"}),
     "dr grpo exact": ("grpo", GROUPS | {"kl": "exact", "loss_type": "dr_grpo", "scale": "none"}),
     "gspo": ("gspo", GROUPS),
     "raft": ("raft", GROUPS),
