@@ -26,8 +26,8 @@ class GroupRelativeConfig(GroupConfig):
     """What GRPO and GSPO have in common."""
 
     scale: str = knob(
-        "none", "divide a group's advantages by its deviation (std, as first published), or not (none, Dr.GRPO): rewards "
-        "then keep their unit, and β means what it means in PPO",
+        "none", "divide a group's advantages by its deviation (std, as first published), or not (none, Dr.GRPO): "
+        "rewards then keep their unit, and β means what it means in PPO",
         choices=("std", "none"),
     )  # fmt: skip
     kl: str = knob(
@@ -76,8 +76,8 @@ GRPO = Method(
     summary="Samples a group of completions per prompt and makes those above the group's mean likelier, by PPO's "
     "clipped step and with the KL in the loss; no critic.",
     when="The usual choice where rewards come from a rule. Needs several completions a prompt.",
-    pitfalls="Divided by the deviation (scale=std), rewards lose their unit: one β then means more KL, here about three "
-    "times as much. Groups of equal rewards teach nothing.",
+    pitfalls="Divided by the deviation (scale=std), rewards lose their unit: one β then means more KL, here about "
+    "three times as much. Groups of equal rewards teach nothing.",
     charts=(GOLD_AND_LEARNED, SEQUENCE_KL, POLICY_ENTROPY, GROUP_REWARD, TOKEN_KL, CLIP_FRACTION, POLICY_LOSS),
     headline="gold_reward",
 )  # fmt: skip
