@@ -86,7 +86,7 @@ def draw(data: ChartData, width: int, height: int) -> Picture:
     lines = [_visible(line, data.log) for line in data.lines]
     drawn = [(index, line) for index, line in enumerate(lines) if len(line.x)]
     if width < 12 or height < 3 or not drawn:
-        return Picture(_words(data.empty if not drawn else "", width, height))
+        return Picture(words(data.empty if not drawn else "", width, height))
     x_low, x_high = min(float(line.x[0]) for _, line in drawn), max(float(line.x[-1]) for _, line in drawn)
     if x_high <= x_low:
         x_low, x_high = x_low - 1, x_high + 1
@@ -100,7 +100,7 @@ def draw(data: ChartData, width: int, height: int) -> Picture:
     left = max((len(label) for label in labels.values()), default=0) + 1
     columns = width - left - _END_MARGIN
     if columns < 4:
-        return Picture(_words("", width, height))
+        return Picture(words("", width, height))
     x_scale = Scale(x_low, x_high, 2 * columns)
 
     canvas = _canvas(drawn, x_scale, y_scale, columns, rows)
@@ -162,6 +162,11 @@ def _canvas(drawn: list[tuple[int, Line]], x_scale: Scale, y_scale: Scale, colum
     for number_, x, y in layers:
         thin_x, thin_y = thin(x, y, x_scale.low, x_scale.high, columns)
         paths.append((number_, x_scale.place(thin_x).tolist(), y_scale.place(thin_y).tolist()))
+    return braille(paths, columns, rows)
+
+
+def braille(paths: list[tuple[int, list[float], list[float]]], columns: int, rows: int) -> list[list[Cell]]:
+    """Cells of paths, each a palette number from 1 to 8 (8 more: faint) with the whole dots it leads through."""
     return [_parse(row, columns) for row in _rasterise(paths, columns, rows)]
 
 
@@ -231,7 +236,7 @@ def _x_labels(scale: Scale, axis: Axis, left: int, columns: int, width: int) -> 
     return fit(line, width)
 
 
-def _words(text: str, width: int, height: int) -> list[list[Cell]]:
+def words(text: str, width: int, height: int) -> list[list[Cell]]:
     """Words in the middle of the space, wrapped."""
     lines = textwrap.wrap(safe_str(text), max(width - 4, 1))[: max(height, 0)] if width > 4 else []
     lines = [""] * ((height - len(lines)) // 2) + lines

@@ -113,7 +113,8 @@ def _reference(workspace: "Workspace", run: int) -> LanguageModel:
 def _values(found: Optimality) -> dict[str, float]:
     values = {
         "objective": found.objective, "objective_error": found.objective_error,
-        "best_objective": found.best.objective, "reference_reward": found.reference_reward,
+        "best_objective": found.best.objective, "best_reward": found.best.reward, "best_kl": found.best.kl,
+        "reference_reward": found.reference_reward,
         "effective_sample_size": found.best.effective_sample_size, "beta": found.best.beta,
     }  # fmt: skip
     if found.value is not None:

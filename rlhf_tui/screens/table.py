@@ -27,6 +27,12 @@ SCREENS: tuple[ScreenEntry, ...] = (
     ScreenEntry("train", "Train", "rlhf_tui.screens.train:TrainScreen", "train models and watch them learn"),
     ScreenEntry("label", "Label", "rlhf_tui.screens.label:LabelScreen", "judge pairs, and train on what you prefer"),
     ScreenEntry("compare", "Compare", "rlhf_tui.screens.compare:CompareScreen", "read two models side by side"),
+    ScreenEntry(
+        "frontier",
+        "Frontier",
+        "rlhf_tui.screens.frontier:FrontierScreen",
+        "reward against KL: runs and what is possible",
+    ),
     ScreenEntry("sessions", "Sessions", "rlhf_tui.screens.sessions:SessionsScreen", "open, make and keep sessions"),
 )
 

@@ -196,7 +196,7 @@ def test_an_engine_measures_beside_a_run_that_trains(folder: Path) -> None:
         engine.quit()
 
 
-def test_the_bench_needs_no_session_and_tells_each_figure_when_it_is_known() -> None:
+def test_the_bench_needs_no_session_tells_each_figure_when_it_is_known_and_can_be_given_up() -> None:
     with Engine(BENCH_ENGINE) as engine:
         engine.hello()
         id = engine.send("bench", growth=True)
@@ -210,12 +210,7 @@ def test_the_bench_needs_no_session_and_tells_each_figure_when_it_is_known() -> 
         shares = {each["name"]: each["share"] for each in lines}
         assert shares["matrix product"] is None and 0 < shares["SFT"] < 1.5
         assert names[-1] == "reading 200 metric points"
-        engine.quit()
-
-
-def test_the_bench_is_given_up_when_the_engine_is_to_end() -> None:
-    with Engine(BENCH_ENGINE) as engine:
-        engine.hello()
+        engine.seen.clear()
         engine.send("bench")
         engine.wait_for(lambda message: message["type"] == "bench_line")
         engine.quit()
