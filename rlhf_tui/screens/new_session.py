@@ -30,7 +30,7 @@ SHOWN = 8  # demonstrations in the preview
 class Basics(Config):
     """What every new session has."""
 
-    title: str = knob("new session", "what the session is called; its folder is named after it")
+    session: str = knob("new session", "what the session is called; its folder is named after it")
     task: str = knob("words", "what the model learns to do", choices=tuple(TASKS))
     seed: int = knob(42, "of the session: the same seed gives the same numbers", minimum=0, maximum=2**53)
 
@@ -129,7 +129,7 @@ class NewSessionScreen(ModalScreen[Path | None]):
         def create() -> Path:
             content, _ = self._read_task(basics, values)
             backbone = make(BackboneConfig, parted(values, BackboneConfig)).to_dict()
-            with create_session(self.saves, basics.title, basics.task, basics.seed, backbone) as session:
+            with create_session(self.saves, basics.session, basics.task, basics.seed, backbone) as session:
                 session.set_setting(CONTENT, content)
                 return session.folder
 

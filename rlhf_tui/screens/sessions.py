@@ -91,7 +91,7 @@ class SessionsScreen(SessionsActions, PlaygroundScreen):
 
     @property
     def in_tree(self) -> bool:
-        return self.query_one("#tree").has_focus
+        return self.focused is not None and self.focused.id == "tree"
 
     # --- the list ----------------------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class SessionsScreen(SessionsActions, PlaygroundScreen):
         except StoreError as error:
             self.playground.toast(str(error), severity="error")
             return
-        if trash == self.trash:
+        if trash == self.trash and self.query("#list"):  # not while the app is leaving
             self.found = found
             self.show_list(select)
 
@@ -200,7 +200,7 @@ class SessionsScreen(SessionsActions, PlaygroundScreen):
     @work(exclusive=True, group="looking")
     async def look(self) -> None:
         """Read the runs of the session at the cursor."""
-        summary = self.summary
+        summary = self.summary if self.query("#list") else None
         self._trouble = ""
         if summary is None or summary.problem:
             self.shown_runs, self.looked_at = {}, None
@@ -217,6 +217,8 @@ class SessionsScreen(SessionsActions, PlaygroundScreen):
 
     def show_tree(self, select: int | None = None) -> None:
         """The runs of the session at the cursor as a tree."""
+        if not self.query("#tree"):
+            return  # the app is leaving
         rows = [Row(branch.run, partial(self._run_row, branch)) for branch in branches(self.shown_runs)]
         tree = self.query_one("#tree", LineList)
         tree.border_title = f"runs  {len(rows)}"

@@ -78,11 +78,11 @@ class LineList(ScrollView, can_focus=True):
 
     def show(self, rows: Sequence[Row], key: Any = None) -> None:
         """Show ``rows``, the cursor on the row called ``key``, else where it stood, else at the same place."""
-        wanted = self.key if key is None else key
         before = self.key
+        wanted = [key] if key is not None else [before] if self.rows else []
         self.rows = list(rows)
         keys = [row.key for row in self.rows]
-        at = keys.index(wanted) if wanted in keys else self.at
+        at = keys.index(wanted[0]) if wanted and wanted[0] in keys else self.at
         self.at = min(at, max(len(keys) - 1, 0))
         self._measure()
         self._into_view()

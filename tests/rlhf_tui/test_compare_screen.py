@@ -79,9 +79,12 @@ async def test_reference_and_policy_stand_side_by_side_with_what_is_known(
 async def test_averages_letters_and_the_scoreboard(session: Session) -> None:
     app = CompareApp(session, screen="compare")
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.pause(0.8)
-        assert app.last("Sample")["count"] == 8 and len(app.last("Sample")["prompts"]) == 20
         summary = app.screen.query_one(SideSummary)
+        for _ in range(200):
+            await pilot.pause(0.05)
+            if summary.right is not None:
+                break
+        assert app.last("Sample")["count"] == 8 and len(app.last("Sample")["prompts"]) == 20
         assert summary.right is not None and summary.wins == 1.0 and summary.right.count == 160
         text = "\n".join(screen_lines(app))
         assert f"{'wins of B over A':<17}{'':>9}{'100%':>9}" in text

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from app_helpers import DirectApp, screen_lines
+from scripted_engine import ScriptedRun
 
 from core.store import Session
 from core.store.locations import list_sessions, list_trash
@@ -25,7 +26,7 @@ def saves(tmp_path: Path) -> Path:
     for title, runs in (("alpha", 2), ("beta", 0), ("gamma [/", 1)):
         with Session.create(tmp_path / title.split()[0], title=title, seed=7) as session:
             for number in range(runs):
-                run = session.runs.add("sft" if not number else "ppo", config={"steps": 9, "batch_size": 64},
+                run = session.runs.add("sft" if not number else "ppo", config={"steps": 9, "batch_size": 64}, seed=7,
                                        parent=number or None, parent_step=9 if number else None)  # fmt: skip
                 session.runs.update(run.id, state="done", step=9)
     return tmp_path
@@ -34,7 +35,10 @@ def saves(tmp_path: Path) -> Path:
 @pytest.fixture
 def app(saves: Path) -> Iterator[DirectApp]:
     app = DirectApp(Session.open(saves / "alpha"), screen="sessions")
-    app.script.session_runs = 2
+    app.script.runs = {  # the engine knows the runs of the session
+        number: ScriptedRun(number, method, "", 9, {}, 7, state="done", step=9)
+        for number, method in ((1, "sft"), (2, "ppo"))
+    }
     yield app
     app.session.close()
 
@@ -108,7 +112,10 @@ def _in_another_process(folder: Path) -> None:
 
 
 async def test_a_session_in_use_elsewhere_is_looked_at_or_copied(app: DirectApp, saves: Path) -> None:
-    code = f"import time; from core.store import Session; s = Session.open({str(saves / 'gamma')!r}); print(1, flush=True); time.sleep(60)"
+    code = (
+        f"import time; from core.store import Session; s = Session.open({str(saves / 'gamma')!r}); "
+        "print(1, flush=True); time.sleep(60)"
+    )
     # Through a shell that stays, so that the holder is no child of ours.
     other = subprocess.Popen(["sh", "-c", f'cd {ROOT} && {sys.executable} -c "{code}"; true'], stdout=subprocess.PIPE,
                              start_new_session=True)  # fmt: skip
@@ -223,9 +230,12 @@ async def test_a_fork_starts_here_with_a_knob_changed_and_is_overlaid_on_its_par
         app.show_screen("train")
         await pilot.press("1", "r")  # a run that the scripted engine knows
         run = max(app.state.runs)
+        assert app.session.runs.add("sft").id == run  # as the engine would
         app.show_screen("sessions")
         await shown(pilot, lambda: isinstance(app.screen, SessionsScreen) and run in sessions(app).shown_runs)
-        sessions(app).query_one("#tree").focus()
+        tree = sessions(app).query_one("#tree", LineList)
+        await shown(pilot, lambda: len(tree.rows) == 3)
+        tree.focus()
         await pilot.press("end", "f", "ctrl+u", *"step=5 batch_size=7777777", "enter")
         await pilot.pause()
         assert any("batch_size must be" in line for line in screen_lines(app))

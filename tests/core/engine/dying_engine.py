@@ -1,4 +1,4 @@
-"""The engine with the fake trainer that kills itself at its n-th write after it is asked to save: ``dying_engine.py N``.
+"""The engine with the fake trainer; it kills itself at its n-th write once asked to save: ``dying_engine.py N``.
 
 Writes are what changes the disk: opening, fsync, rename, unlink, mkdir, and every SQL statement.
 """
