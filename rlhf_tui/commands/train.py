@@ -281,8 +281,9 @@ def _given(config: type[Config], text: str) -> dict[str, Any]:
 
 
 def progress(line: str) -> None:
-    """How far reading a task's files has come."""
-    print(line, file=sys.stderr)
+    """How far reading a task's files has come, for whoever sits there."""
+    if sys.stderr.isatty():
+        print(line, file=sys.stderr)
 
 
 def _refuse_other(folder: Path, args: argparse.Namespace) -> Path:
