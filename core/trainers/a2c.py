@@ -4,8 +4,8 @@ from torch import Tensor
 
 from core.losses import reinforce_loss
 from core.methods.a2c import A2CConfig
+from core.trainers.experience import Experience, Metrics, direct_kl
 from core.trainers.ppo import ActorCriticTrainer
-from core.trainers.rollouts import Experience, Metrics, direct_kl
 
 
 class A2CTrainer(ActorCriticTrainer[A2CConfig]):

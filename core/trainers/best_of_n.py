@@ -11,8 +11,8 @@ from core.methods.best_of_n import BestOfNConfig
 from core.randomness import generator_for
 from core.sampling import generate
 from core.trainers.base import Phase, TrainerInputs
+from core.trainers.experience import Experience, Metrics
 from core.trainers.groups import GroupTrainer
-from core.trainers.rollouts import Experience, Metrics
 
 KL_COMPLETIONS = 512  # of each probe prompt, from which the KL is estimated
 

@@ -9,7 +9,8 @@ from torch import Tensor
 from core.methods.alignment import GroupConfig
 from core.sampling import Rollout
 from core.trainers.base import TrainerInputs
-from core.trainers.rollouts import Experience, Metrics, RolloutTrainer, Scored
+from core.trainers.experience import Experience, Metrics, Scored
+from core.trainers.rollouts import RolloutTrainer
 
 G = TypeVar("G", bound=GroupConfig)
 

@@ -10,8 +10,8 @@ from core.advantages import group_advantages
 from core.logprobs import exact_kl, kl_estimate, masked_mean, masked_sum, token_logprobs
 from core.losses import PolicyStats, ppo_policy_loss
 from core.methods.grpo import GroupRelativeConfig, GRPOConfig, GSPOConfig
+from core.trainers.experience import Experience, Metrics, Scored
 from core.trainers.groups import GroupTrainer
-from core.trainers.rollouts import Experience, Metrics, Scored
 
 G = TypeVar("G", bound=GroupRelativeConfig)
 

@@ -16,7 +16,8 @@ from core.models.build import build_language_model
 from core.models.critic import Critic
 from core.randomness import derived_seed
 from core.trainers.base import TrainerInputs, TrainerState
-from core.trainers.rollouts import Experience, Metrics, RolloutTrainer, Scored, direct_kl, kl_penalties
+from core.trainers.experience import Experience, Metrics, Scored, direct_kl, kl_penalties
+from core.trainers.rollouts import RolloutTrainer
 from core.trainers.updates import make_optimizer
 
 C = TypeVar("C", bound=CriticConfig)

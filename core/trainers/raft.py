@@ -5,8 +5,8 @@ from torch import Tensor
 
 from core.losses import sft_loss
 from core.methods.raft import RAFTConfig
+from core.trainers.experience import Experience, Metrics, Scored, kl_penalties
 from core.trainers.groups import GroupTrainer
-from core.trainers.rollouts import Experience, Metrics, Scored, kl_penalties
 
 
 class RAFTTrainer(GroupTrainer[RAFTConfig]):

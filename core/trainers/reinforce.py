@@ -7,7 +7,8 @@ from core.advantages import rloo_advantages
 from core.losses import reinforce_loss
 from core.methods.reinforce import ReinforceConfig
 from core.trainers.base import TrainerInputs, TrainerState
-from core.trainers.rollouts import Experience, Metrics, RolloutTrainer, Scored, direct_kl, kl_penalties
+from core.trainers.experience import Experience, Metrics, Scored, direct_kl, kl_penalties
+from core.trainers.rollouts import RolloutTrainer
 
 KEPT = 0.9  # of the running mean at each batch
 

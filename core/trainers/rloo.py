@@ -5,8 +5,8 @@ from torch import Tensor
 from core.advantages import rloo_advantages
 from core.losses import ppo_policy_loss
 from core.methods.rloo import RLOOConfig
+from core.trainers.experience import Experience, Metrics, Scored, direct_kl, kl_penalties
 from core.trainers.groups import GroupTrainer
-from core.trainers.rollouts import Experience, Metrics, Scored, direct_kl, kl_penalties
 
 
 class RLOOTrainer(GroupTrainer[RLOOConfig]):

@@ -3,7 +3,6 @@
 import copy
 from abc import abstractmethod
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import torch
@@ -14,8 +13,9 @@ from core.methods.alignment import RewardSeekingConfig
 from core.models.language_model import LanguageModel
 from core.randomness import generator_for
 from core.rewards.sources import RewardSource, WeightedSum
-from core.sampling import Completions, Rollout, completion_hidden, completion_logits, generate, token_width
+from core.sampling import Rollout, completion_hidden, completion_logits, generate
 from core.trainers.base import Phase, TrainerInputs, TrainerState, Weights
+from core.trainers.experience import Experience, Metrics, Scored
 from core.trainers.models import frozen
 from core.trainers.policy import PolicyTrainer
 from core.trainers.updates import (
@@ -28,40 +28,7 @@ from core.trainers.updates import (
     update,
 )  # fmt: skip
 
-Metrics = dict[str, Tensor | float]
 R = TypeVar("R", bound=RewardSeekingConfig)
-E = TypeVar("E", bound="Experience")
-
-
-@dataclass(frozen=True)
-class Scored:
-    """A rollout as reward and reference see it; constants."""
-
-    rollout: Rollout  # with logits and hidden states
-    reference_logits: Tensor  # [B, T, V]
-    kl: Tensor  # exact KL to the reference at each position, nats, undefined where masked, [B, T]
-    scores: Tensor  # reward less the missing-EOS penalty, [B]
-
-
-@dataclass(frozen=True)
-class Experience:
-    """A scored batch of completions, everything an update needs; constants."""
-
-    batch: Completions
-    logprobs: Tensor  # under the policy that sampled, [B, T]
-    advantages: Tensor  # [B, T]
-    reference_logits: Tensor  # [B, T, V]
-    kl_weight: Tensor | None  # scalar: weight of the KL's direct gradient; None where the reward alone pays for KL
-
-    def __len__(self) -> int:
-        return len(self.batch)
-
-    def rows(self: E, index: Tensor) -> E:
-        """Some completions, without columns that none of them needs."""
-        batch = self.batch.rows(index)
-        width = token_width(batch)
-        values = ((name, value) for name, value in vars(self).items() if isinstance(value, Tensor) and value.dim() > 1)
-        return replace(self, batch=batch, **{name: value[index, :width] for name, value in values})
 
 
 class RolloutTrainer(PolicyTrainer[R], Generic[R]):
@@ -238,22 +205,3 @@ class RolloutTrainer(PolicyTrainer[R], Generic[R]):
 
     def load_extra_state(self, state: TrainerState) -> None:
         self.kl_coef, self.alarmed = state.values["kl_coef"], state.values["alarmed"]
-
-
-def kl_penalties(scored: Scored, kind: str) -> Tensor:
-    """What each token's KL costs at β = 1, ``exact`` or the drawn token's log-ratio ``k1``; 0 where masked, [B, T]."""
-    if kind == "exact":
-        return torch.where(scored.rollout.mask, scored.kl, 0.0)
-    at_reference = token_logprobs(scored.reference_logits, scored.rollout.tokens)
-    return torch.where(scored.rollout.mask, scored.rollout.logprobs - at_reference, 0.0)
-
-
-def direct_kl(logits: Tensor, experience: Experience) -> Tensor:
-    """The KL's direct gradient, a scalar loss; 0 where the reward alone pays for KL.
-
-    The exact KL of a position does not depend on the letter drawn there, so in the reward it pulls on earlier letters
-    only; its own pull comes from here, in the units of the advantages.
-    """
-    if experience.kl_weight is None:
-        return logits.new_zeros(())
-    return experience.kl_weight * masked_mean(exact_kl(logits, experience.reference_logits), experience.batch.mask)

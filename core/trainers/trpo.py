@@ -13,8 +13,8 @@ from core.losses import ppo_policy_loss
 from core.methods.trpo import TRPOConfig
 from core.sampling import completion_hidden, completion_logits
 from core.trainers.base import Phase, TrainingDivergedError
+from core.trainers.experience import Experience, Metrics, direct_kl
 from core.trainers.ppo import ActorCriticTrainer
-from core.trainers.rollouts import Experience, Metrics, direct_kl
 from core.trainers.updates import update
 
 

@@ -24,7 +24,7 @@ from trainer_toys import (
 
 from core.sampling import completions_of
 from core.trainers import rollouts
-from core.trainers.rollouts import Experience
+from core.trainers.experience import Experience
 
 BETA = 0.3
 WHOLE = {"batch_size": 1024, "learning_rate": 0.0, "beta": BETA, "max_grad_norm": 1e9, "average": 0.0}
