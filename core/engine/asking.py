@@ -1,6 +1,5 @@
 """What can be asked about a run's policy: samples, the strip beside the charts, a measurement."""
 
-import dataclasses
 from collections.abc import Generator
 
 import torch
@@ -11,7 +10,7 @@ from core.engine.looking import Wanted, describe, write
 from core.engine.measuring import measure_optimality
 from core.engine.protocol import Evaluate, Evaluation, Event, Sample, Samples, Score, Scores
 from core.engine.workspace import Workspace
-from core.evaluation.probe import measure, probe_rollout, win_rate
+from core.evaluation.probe import joined, measure, probe_rollout, win_rate
 from core.methods.table import find_method
 from core.models.language_model import LanguageModel
 from core.sampling import Rollout, completions_of
@@ -153,25 +152,6 @@ def evaluate(workspace: Workspace, command: Evaluate) -> Generator[None, None, E
         more, notes = yield from measure_optimality(workspace, command, policy)
         values |= more
     return Evaluation(id=command.id, run=command.run, step=step, values=values, notes=notes)
-
-
-def joined(pieces: list[Rollout]) -> Rollout:
-    """Rollouts with the same prompts' width as one; completions padded to the longest."""
-    longest = max(each.tokens.shape[1] for each in pieces)
-    widest = max(each.prompts.shape[1] for each in pieces)
-
-    def grown(tensor: torch.Tensor, width: int) -> torch.Tensor:
-        missing = width - tensor.shape[1]
-        return torch.cat([tensor, tensor.new_zeros(len(tensor), missing, *tensor.shape[2:])], 1) if missing else tensor
-
-    fields = {}
-    for field in dataclasses.fields(Rollout):
-        values = [getattr(each, field.name) for each in pieces]
-        if any(value is None for value in values):
-            continue
-        width = widest if field.name.startswith("prompt") else longest
-        fields[field.name] = torch.cat([grown(value, width) for value in values])
-    return Rollout(**fields)
 
 
 def _policy(workspace: Workspace, run: int | None, step: int | None) -> tuple[int, LanguageModel]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from core.evaluation.probe import completions_only, sequence_kl
+from core.evaluation.probe import completions_only, joined, sequence_kl
 from core.logprobs import masked_sum, token_logprobs
 from core.models.language_model import LanguageModel
 from core.randomness import generator_for
@@ -81,11 +81,15 @@ def reference_sample(
     for number, prompt in enumerate(task.probe_prompts):
         dice = generator_for(seed, "reference sample", number)
         encoded = [task.encode_prompt(prompt)] * per_prompt
-        rollout = generate(reference, encoded, task.max_new_tokens, generator=dice)
+        pieces, scores = [], []
+        for first in range(0, per_prompt, CHUNK):
+            pieces.append(generate(reference, encoded[first : first + CHUNK], task.max_new_tokens, generator=dice))
+            scores.append(reward(pieces[-1]))
+            yield
+        rollout = joined(pieces)
         batches.append(completions_only(rollout))
-        rewards.append(reward(rollout))
+        rewards.append(torch.cat(scores))
         logprobs.append(masked_sum(rollout.logprobs, rollout.mask, 1))
-        yield
     return ReferenceSample(tuple(batches), torch.stack(rewards), torch.stack(logprobs))
 
 

@@ -1,5 +1,6 @@
 """Measuring a policy by sampling from it: reward, KL, diversity, whether it heeds its prompt."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -113,6 +114,25 @@ def win_rate(scores: Tensor, reference_scores: Tensor) -> float:
 def batches(total: int, size: int) -> list[int]:
     """``total`` in pieces of at most ``size``."""
     return [min(size, total - start) for start in range(0, total, size)]
+
+
+def joined(pieces: list[Rollout]) -> Rollout:
+    """Rollouts with the same prompts' width as one; completions padded to the longest."""
+    longest = max(each.tokens.shape[1] for each in pieces)
+    widest = max(each.prompts.shape[1] for each in pieces)
+
+    def grown(tensor: torch.Tensor, width: int) -> torch.Tensor:
+        missing = width - tensor.shape[1]
+        return torch.cat([tensor, tensor.new_zeros(len(tensor), missing, *tensor.shape[2:])], 1) if missing else tensor
+
+    fields = {}
+    for field in dataclasses.fields(Rollout):
+        values = [getattr(each, field.name) for each in pieces]
+        if any(value is None for value in values):
+            continue
+        width = widest if field.name.startswith("prompt") else longest
+        fields[field.name] = torch.cat([grown(value, width) for value in values])
+    return Rollout(**fields)
 
 
 def completions_only(rollout: Rollout) -> Completions:

@@ -241,3 +241,6 @@ def test_sampling_goes_by_the_seed_and_hands_control_back(reference):
     assert torch.equal(draw(1), draw(1))
     assert not torch.equal(draw(1), draw(2))
     assert len(list(reference_sample(tabular(reference), task, GoldReward(task), 100))) == 2
+    # So many at once would keep a command waiting.
+    assert len(list(reference_sample(tabular(reference), task, GoldReward(task), 600))) == 4
+    assert finish(reference_sample(tabular(reference), task, GoldReward(task), 600)).rewards.shape == (2, 600)
