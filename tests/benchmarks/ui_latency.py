@@ -2,8 +2,8 @@
 
     python tests/benchmarks/ui_latency.py [--seconds 60] [--headless-seconds 30]
 
-A key is pressed about five times a second at an uneven pace, one that changes something at once (Tab, the reading
-line, a knob). Latency is from the write of the key to the first byte that comes back after it, less whatever was
+A key is pressed about five times a second at an uneven pace, one that changes something at once (the next pane, a
+knob). Latency is from the write of the key to the first byte that comes back after it, less whatever was
 already on its way. The trainer's rate with the screen is set beside its rate without one (the same engine, asked over
 pipes). Also: first frame, engine ready, pause acknowledged and in force.
 """
@@ -27,7 +27,7 @@ from core.engine.protocol import Event, Metrics, Open, RunState, Start  # noqa: 
 from core.store import Session  # noqa: E402
 from rlhf_tui.engine_client import EngineClient  # noqa: E402
 
-KEYS = ("\t", "\t", "\x1b[Z", "k", "\x1b[B", "\x1b[A", "g", "\x1b[D", "\x1b[D", "\x1b[C")
+KEYS = ("v", "v", "k", "\x1b[B", "\x1b[A", "g", "\x1b[B", "\x1b[A")  # none leaves the run
 SFT_STEPS = 40  # a reference of some sort; its quality does not matter here
 
 
