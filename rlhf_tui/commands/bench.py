@@ -15,10 +15,13 @@ from rlhf_tui.commands.report import aligned
 from rlhf_tui.commands.version import installed, version_line
 from rlhf_tui.engine_client import EngineClient, EngineError
 
-APP_MEMORY = (
-    "import sys, resource, rlhf_tui.app\n"
-    "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024))"
-)
+APP_MEMORY = """
+import pathlib, re, resource, sys, rlhf_tui.app
+status = pathlib.Path("/proc/self/status")  # ru_maxrss would begin with what this process was forked from
+peak = re.search(r"VmHWM:\\s+(\\d+) kB", status.read_text()) if status.exists() else None
+unit = 1 if sys.platform == "darwin" else 1024
+print(1024 * int(peak[1]) if peak else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+"""
 CLOSING = 0.5  # seconds that an interrupted engine gets: a figure under way is not worth waiting for
 
 

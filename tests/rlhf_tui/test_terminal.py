@@ -50,7 +50,7 @@ def gone(pids: list[int], timeout: float = 10.0) -> bool:
 def started(terminals: list[Terminal], folder: Path, *options: str, **more: object) -> Terminal:
     terminal = Terminal(app_command(folder, *options), **more)  # type: ignore[arg-type]
     terminals.append(terminal)
-    terminal.wait_for("Press space to start SFT", "cpu, 1 thread")
+    terminal.wait_for("Press space to start SFT", "● cpu")
     return terminal
 
 

@@ -148,6 +148,9 @@ def test_two_runs_share_time_fairly(engine: Engine) -> None:
     for run in (slow, fast):
         engine.do("pause", run=run)
     paused = engine.all_in("paused", slow, fast)
+    while any(paused[run]["seconds"] < began[run] for run in began):  # reported before the runs began
+        engine.wait_for(lambda message: message["type"] == "run_state" and message["state"] == "paused")
+        paused = engine.all_in("paused", slow, fast)
     seconds = [paused[run]["seconds"] - began[run] for run in (slow, fast)]
     assert 0.7 < seconds[0] / seconds[1] < 1.4
 
