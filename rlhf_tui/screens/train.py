@@ -288,9 +288,12 @@ class TrainScreen(TrainActions, PlaygroundScreen):
     def _show_pane(self, name: str) -> None:
         self.pane = name
         for each, _ in PANES:
-            self.set_class(each == name, f"-pane-{each}")
+            self.set_class(each == name, f"-pane-{each}", update=False)
         self.query_one(PaneTabs).show(name)
-        self.query_one(ChartDeck).touch(fresh=True)
+        # Where all panes are on the screen nothing looks different, and to style every widget anew takes long.
+        if self.classes & {"-narrow", "-short", "-tiny"}:
+            self.update_node_styles()
+            self.query_one(ChartDeck).touch(fresh=True)
 
     @on(PaneTabs.Chosen)
     def _pane_chosen(self, message: PaneTabs.Chosen) -> None:
