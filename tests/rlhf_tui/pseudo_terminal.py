@@ -16,6 +16,9 @@ import pyte
 ROOT = Path(__file__).resolve().parents[2]
 
 
+NOT_PASSED_ON = ("NO_COLOR", "COLORTERM", "COLUMNS", "LINES")  # a size in the environment would hide the real one
+
+
 class Terminal:
     def __init__(self, command: list[str], columns: int = 120, rows: int = 40, **environment: str) -> None:
         self.screen = pyte.Screen(columns, rows)
@@ -24,7 +27,7 @@ class Terminal:
         self.status: int | None = None
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
-            kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLORTERM")}
+            kept = {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
             ours = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
             os.execvpe(command[0], command, {**kept, **ours, **environment})
         self.resize(columns, rows)
