@@ -3,15 +3,33 @@
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from core.config import ConfigError, make
 from core.methods.table import METHODS
+
+if TYPE_CHECKING:
+    from core.store import Session
 
 
 class TreeRun(Protocol):
     @property
     def parent(self) -> int | None: ...
+
+
+class ReplayedRun(Protocol):
+    """What the store's records and the app's runs both know."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def config(self) -> dict[str, Any]: ...
+    @property
+    def inputs(self) -> dict[str, Any]: ...
+    @property
+    def parent(self) -> int | None: ...
+    @property
+    def parent_step(self) -> int | None: ...
 
 
 R = TypeVar("R", bound=TreeRun)
@@ -55,11 +73,30 @@ def short_config(method: str, config: dict[str, Any]) -> str:
         return ""
 
 
-def replay_command(method: str, config: dict[str, Any], seed: int, task: str, parent: int | None, session: str) -> str:
-    """The command line that trains the same again: in the same session where the run started from another one."""
-    words = ["rlhf-tui", "train", method, "--seed", str(seed)]
-    short = short_config(method, config)
-    if short:
-        words += ["--config", short]
-    words += ["--task", task] if parent is None else ["--session", session]
+def replay_command(run: ReplayedRun, number: int, seed: int, session: str, saves: str | None = None) -> str:
+    """The command line that trains run ``number`` of a session again, from the same start, to the same numbers.
+
+    It names the runs that it started from and asks the session for their weights. ``saves``: the folder of the
+    session, where it is not the one that the command would look in anyway.
+    """
+    words = ["rlhf-tui", "train", run.method, "--session", session]
+    if run.parent is not None:
+        words += ["--parent", str(run.parent)]
+        words += [] if run.parent_step is None else ["--parent-step", str(run.parent_step)]
+    if run.inputs.get("fork"):
+        words += ["--fork"]  # which has its parent's seed, reward model and pairs
+    else:
+        words += ["--seed", str(seed)]
+        reward_run = run.inputs.get("reward_run")
+        words += [] if reward_run is None else ["--reward-run", str(reward_run)]
+        if run.config.get("pairs") in ("labels", "file", "mixed"):
+            words += ["--pairs-of", str(number)]
+    short = short_config(run.method, run.config)
+    words += ["--config", short] if short else []
+    words += ["--saves", saves] if saves else []
     return shlex.join(words)
+
+
+def turned_knobs(session: "Session", run: int) -> list[str]:
+    """The knobs that were changed while a run trained, which :func:`replay_command` sets from the first step on."""
+    return sorted({str(event.data.get("name", "a knob")) for event in session.events.read(run, kind="knob")})

@@ -27,6 +27,8 @@ from core.store.runs import RunRecord
 from core.tasks.base import Task
 from core.trainers.base import Trainer, TrainerState, Weights
 
+FORKED = "forked"  # name of a checkpoint that a fork started from
+
 
 class RefusedError(Exception):
     """A command that cannot be done; one line that says why and what would help."""
@@ -81,6 +83,34 @@ def fork_state(record: RunRecord, state: TrainerState, changes: Mapping[str, Any
     trainer = build_trainer(method, config, stored_origin(record.id, place), place, record.seed)
     load_state(trainer, TrainerState(state.tensors, values))
     return trainer
+
+
+def fork_saved(
+    record: RunRecord, step: int | None, changes: Mapping[str, Any], place: Place
+) -> tuple[Trainer[Any], str]:
+    """A trainer at a step that was kept (None: the run's last; else the nearest), and what was lost in that: "" or not.
+
+    What it starts from is kept for as long as its run, so that the fork can be made again.
+    """
+    checkpoints = place.session.checkpoints
+    wanted = record.step if step is None else step
+    trainer = None
+    if any(each.step == wanted for each in checkpoints.list(record.id, "resume")):
+        loaded = checkpoints.nearest_good(record.id, wanted, "resume")
+        if loaded.record.step == wanted:
+            trainer, message = fork_state(record, read_state(loaded.data).state, changes, place), ""
+    if trainer is None:
+        loaded = checkpoints.nearest_good(record.id, wanted, "snapshot")
+        found, values = encoding.from_bytes(loaded.data)
+        at = loaded.record.step
+        trainer = fork_snapshot(record, found, at, values["completions"], changes, place)
+        message = f"forked from the snapshot of step {at}: fresh optimizer"
+    kept = loaded.record
+    if not kept.name:
+        checkpoints.save(
+            kept.run, kept.step, kept.kind, loaded.data, name=FORKED, score=kept.score, values=kept.values
+        )  # fmt: skip
+    return trainer, message
 
 
 def fork_snapshot(
@@ -150,17 +180,21 @@ def weights_from(data: bytes) -> Weights:
 
 
 def preferences(
-    method: Method, config: TrainingConfig, pairs_file: str | None, session: Session, task: Task
+    method: Method, config: TrainingConfig, pairs_file: str | None, pairs_of: int | None, place: Place
 ) -> tuple[tuple[PreferencePair, ...], tuple[UnpairedExample, ...]]:
     """The pairs and single judgements that a run's ``pairs`` knob asks for, from labels and files.
 
-    Raises RefusedError when there are none.
+    Those of the run ``pairs_of`` are as they were when it started. Raises RefusedError when there are none.
     """
+    if pairs_of is not None:
+        place.session.runs.get(pairs_of)
+        same = stored_origin(pairs_of, place)
+        return same.pairs, same.unpaired
     source = getattr(config, "pairs", "")
     pairs: list[PreferencePair] = []
     unpaired: list[UnpairedExample] = []
     if source in ("labels", "mixed"):
-        labels = for_training(session.labels.current())
+        labels = for_training(place.session.labels.current())
         pairs += (pairs_with_ties if method.trains == "reward_model" else decided_pairs)(labels)
         unpaired += unpaired_examples(labels)
         if source == "labels" and not pairs and not (method.unpaired and unpaired):
@@ -169,7 +203,7 @@ def preferences(
         raise RefusedError("pairs=file needs a file of pairs; name it")
     if pairs_file and source in ("file", "mixed"):
         try:
-            imported = read_file(pairs_file, unknown_letters=task.unknown_letters)
+            imported = read_file(pairs_file, unknown_letters=place.task.unknown_letters)
         except (FileRefusedError, OSError) as error:
             raise RefusedError(one_line(error)) from error
         if not imported.pairs:

@@ -67,6 +67,7 @@ class Start(Command):
     parent_step: int | None = None  # None: its latest
     reward_run: int | None = None  # run whose reward model scores; None: the newest finished one, where needed
     pairs_file: str | None = None  # for pairs=file and pairs=mixed
+    pairs_of: int | None = None  # run whose labels and pairs of a file are given again, as they were then
     paused: bool = False
 
 

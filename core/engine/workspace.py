@@ -35,17 +35,16 @@ from core.engine.protocol import (
 )
 from core.engine.recorder import Recorder
 from core.engine.recovery import recover
-from core.engine.saving import Environment, read_state
+from core.engine.saving import Environment
 from core.methods.base import Method, TrainingConfig
 from core.methods.table import find_method
 from core.models.build import BackboneConfig, parameter_count
 from core.pipeline import needs_reward_model, newest_done
 from core.rewards.sources import LearnedReward
 from core.store import Session, StoreError
-from core.store import tensors as encoding
 from core.store.runs import RunRecord
 from core.tasks.table import CONTENT, load_task
-from core.trainers.base import Trainer, TrainerState, Weights
+from core.trainers.base import Trainer, Weights
 
 Answer = Event | None
 """What a command is answered with; None when the answer comes at the end of a step."""
@@ -120,7 +119,7 @@ class Workspace:
         config: TrainingConfig = knobs.make(method.config, command.config)
         parent, parent_step, policy = self._parent(method, command)
         reward_run, reward_weights = self._reward(config, command.reward_run)
-        pairs, unpaired = launching.preferences(method, config, command.pairs_file, self.session, self.task)
+        pairs, unpaired = launching.preferences(method, config, command.pairs_file, command.pairs_of, self.place)
         given = Origin(policy, policy, reward_weights, pairs, unpaired)
         seed = self.session.seed if command.seed is None else command.seed
         trainer = launching.build_trainer(method, config, given, self.place, seed)
@@ -176,9 +175,7 @@ class Workspace:
         driver = self.drivers.get(command.run)
         if driver is None or (command.step is not None and command.step != driver.trainer.step_number):
             return self._fork_saved(command)
-        driver.at_boundary(
-            lambda gone: self._later(command.id, gone, lambda: self._fork_live(command, driver.trainer.state()))
-        )
+        driver.at_boundary(lambda gone: self._later(command.id, gone, lambda: self._fork_driven(command, driver)))
         return None
 
     def save(self, command: Save) -> Answer:
@@ -355,26 +352,16 @@ class Workspace:
             driver.tell("resume", f"approximate resume: {differences}; the numbers may differ in their last digits")
         return driver
 
-    def _fork_live(self, command: Fork, state: TrainerState) -> Event:
+    def _fork_driven(self, command: Fork, driver: RunDriver) -> Event:
         record = self.session.runs.get(command.run)
-        trainer = launching.fork_state(record, state, command.config, self.place)
+        trainer = launching.fork_state(record, driver.trainer.state(), command.config, self.place)
+        driver.save_resume_point(launching.FORKED)
         return self._add_fork(command, record, trainer, "")
 
     def _fork_saved(self, command: Fork) -> Event:
         record = self.session.runs.get(command.run)
-        checkpoints = self.session.checkpoints
-        step = record.step if command.step is None else command.step
-        for each in reversed(checkpoints.list(command.run, "resume")):
-            if each.step == step:
-                loaded = checkpoints.nearest_good(command.run, step, "resume")
-                if loaded.record.step == step:
-                    return self._fork_live(command, read_state(loaded.data).state)
-                break
-        loaded = checkpoints.nearest_good(command.run, step, "snapshot")
-        found, values = encoding.from_bytes(loaded.data)
-        at = loaded.record.step
-        trainer = launching.fork_snapshot(record, found, at, values["completions"], command.config, self.place)
-        return self._add_fork(command, record, trainer, f"forked from the snapshot of step {at}: fresh optimizer")
+        trainer, message = launching.fork_saved(record, command.step, command.config, self.place)
+        return self._add_fork(command, record, trainer, message)
 
     def _add_fork(self, command: Fork, parent: RunRecord, trainer: Trainer[Any], message: str) -> Event:
         given = self.session.checkpoints.latest_good(parent.id, origin.KIND).data

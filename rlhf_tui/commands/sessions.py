@@ -23,6 +23,7 @@ from core.store.locations import (
 from core.store.runs import RunRecord
 from rlhf_tui.commands.arguments import CommandError, Parser
 from rlhf_tui.commands.report import aligned
+from rlhf_tui.run_tree import replay_command, turned_knobs
 
 
 def configure(commands: Any) -> None:
@@ -46,6 +47,8 @@ def configure(commands: Any) -> None:
             action.add_argument(argument.lower(), metavar=argument)
         if name == "duplicate":
             action.add_argument("--title", metavar="TITLE", help="title of the copy")
+        if name == "show":
+            action.add_argument("--commands", action="store_true", help="also the command that trains each run again")
         _saves(action)
         action.set_defaults(run=act, parser=action)
 
@@ -109,7 +112,12 @@ def _list(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     with Session.open(find_session(_folder(args), args.name), read_only=True) as session:
-        print(runs_tree(session.runs.all()), end="")
+        runs = session.runs.all()
+        print(runs_tree(runs), end="")
+        for run in runs if args.commands else ():
+            turned = turned_knobs(session, run.id)
+            but = f"  # but {', '.join(turned)} changed on the way" if turned else ""
+            print(replay_command(run, run.id, run.seed, session.folder.name, args.saves) + but)
     return 0
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from core.config import Config, ConfigError, find_knob, make, parse_short
-from core.engine.protocol import Evaluate, Evaluation, Resume, RunState, Sample, Samples, Start
+from core.engine.protocol import Evaluate, Evaluation, Fork, Resume, RunState, Sample, Samples, Start
 from core.methods.table import METHODS
 from core.models.config import BackboneConfig
 from core.pipeline import PRESETS, RunLike, Stage, missing_before, newest_done, parse_setting, pipeline, stage
@@ -20,6 +20,7 @@ from core.store import Session
 from core.store.locations import create_session, find_session, last_session, saves_folder
 from core.store.runs import RunRecord
 from core.tasks.table import CONTENT, TASKS, task_content
+from rlhf_tui.commands import starting
 from rlhf_tui.commands.arguments import (
     INTERRUPTED,
     WRONG_USAGE,
@@ -58,8 +59,10 @@ def configure(commands: Any) -> None:
     for method in METHODS.values():
         one = methods.add_parser(method.name, help=method.summary, description=_description(method.name))
         one.add_argument("--config", metavar="TEXT", default="", help="knobs in one string: 'beta=0.3 steps=50'")
-        if "pairs" in {field.name for field in dataclasses.fields(method.config)}:
+        learns_from_pairs = "pairs" in {field.name for field in dataclasses.fields(method.config)}
+        if learns_from_pairs:
             one.add_argument("--pairs-file", metavar="PATH", help="pairs to learn from, for pairs=file or mixed")
+        starting.configure(one, method, learns_from_pairs)
         add_knobs(one, method.config)
         one.set_defaults(parser=one)
     for each in (everything, *(methods.choices[name] for name in METHODS)):
@@ -93,7 +96,11 @@ def run(args: argparse.Namespace) -> int:
     pairs_file = getattr(args, "pairs_file", None)
     if pairs_file is not None and not Path(pairs_file).is_file():
         raise CommandError(f"there is no file {pairs_file}")
+    if args.method != ALL:
+        starting.check_words(args)
     folder = _session_folder(args)
+    if args.method != ALL:
+        starting.check_runs(args, folder)
     return asyncio.run(_train(args, stages, folder))
 
 
@@ -123,6 +130,7 @@ class Work:
         with Session.open(folder, read_only=True) as session:
             self.records: list[RunRecord] = session.runs.all()
         self.done: list[RunState] = []  # by this command
+        self.chosen = {} if args.method == ALL else starting.chosen(args)
 
     async def do(self, wanted: Stage) -> RunState:
         """Train a stage, or go on with it, after what is missing before it."""
@@ -130,20 +138,34 @@ class Work:
             return there
         known: list[RunLike] = [*self.records, *self.done]
         if self.args.method != ALL:
-            for missing in missing_before(wanted, known, self.args.preset):
+            for missing in self._missing(wanted, known):
                 self.workshop.say(f"{wanted.method.title} needs {missing.method.title} first: training it")
                 await self._start(missing)
-        return await self._start(wanted, getattr(self.args, "pairs_file", None))
+            if self.args.fork:
+                return await self._fork(wanted)
+            return await self._start(wanted, pairs_file=getattr(self.args, "pairs_file", None), **self.chosen)
+        return await self._start(wanted)
 
-    async def _start(self, wanted: Stage, pairs_file: str | None = None) -> RunState:
+    def _missing(self, wanted: Stage, known: list[RunLike]) -> list[Stage]:
+        """What must be trained before ``wanted``, but for what the command names."""
+        named = {wanted.method.starts_from} if "parent" in self.chosen else set()
+        named |= {"rm"} if "reward_run" in self.chosen else set()
+        return [each for each in missing_before(wanted, known, self.args.preset) if each.method.name not in named]
+
+    async def _start(self, wanted: Stage, **chosen: Any) -> RunState:
         known = [*map(_as_state, self.records), *self.done]
         parent = wanted.method.starts_from and newest_done(known, wanted.method.starts_from)
-        fields: dict[str, Any] = {"method": wanted.method.name, "config": wanted.config, "pairs_file": pairs_file}
+        fields: dict[str, Any] = {"method": wanted.method.name, "config": wanted.config}
         if self.args.seed is not None:
             fields["seed"] = self.args.seed
         if parent:
             fields["parent"] = parent.run
-        state = cast(RunState, await self.workshop.request(Start, **fields))
+        state = cast(RunState, await self.workshop.request(Start, **{**fields, **chosen}))
+        return await self._finish(state)
+
+    async def _fork(self, wanted: Stage) -> RunState:
+        fields = {"run": self.args.parent, "step": self.args.parent_step, "config": wanted.full_config.to_dict()}
+        state = cast(RunState, await self.workshop.request(Fork, **fields))
         return await self._finish(state)
 
     async def _go_on(self, wanted: Stage) -> RunState | None:
@@ -253,7 +275,7 @@ def _shortened(wanted: Stage, steps: int) -> Stage:
 def _session_folder(args: argparse.Namespace) -> Path:
     """The folder of the session to train in, which is made if need be."""
     saves = saves_folder(args.saves)
-    if args.session and (args.resume or _exists(saves, args.session)):
+    if args.session and (args.resume or starting.chosen(args) or _exists(saves, args.session)):
         return _refuse_other(find_session(saves, args.session), args)
     if args.resume:
         last = last_session(saves)

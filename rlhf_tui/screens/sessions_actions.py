@@ -13,10 +13,17 @@ from textual.widgets import Input
 from core.config import ConfigError, parse_short
 from core.engine.protocol import Acknowledged, Delete, Fork, Rename, RunState
 from core.methods.table import METHODS
-from core.store import StoreError
-from core.store.locations import duplicate_session, list_trash, rename_session, restore_session, trash_session
+from core.store import Session, StoreError
+from core.store.locations import (
+    duplicate_session,
+    list_trash,
+    rename_session,
+    restore_session,
+    saves_folder,
+    trash_session,
+)
 from core.store.summaries import SessionSummary
-from rlhf_tui.run_tree import replay_command
+from rlhf_tui.run_tree import replay_command, turned_knobs
 from rlhf_tui.screens.choose import ChooseScreen
 from rlhf_tui.screens.prompt import PromptScreen
 from rlhf_tui.widgets.line_list import LineList
@@ -322,9 +329,23 @@ class SessionsActions(Screen[None]):
         if run is None or summary is None:
             return
         seed = summary.seed if run.seed is None else run.seed
-        command = replay_command(run.method, run.config, seed, summary.task, run.parent, summary.name)
+        elsewhere = None if self.saves == saves_folder(None).absolute() else str(self.saves)
+        command = replay_command(run, run.run, seed, summary.name, elsewhere)
         self.app.copy_to_clipboard(command)
-        self.playground.toast(f"copied: {command}")
+        turned = self._turned_knobs(run.run, summary.folder)
+        but = f" – but {', '.join(turned)} changed on the way, which it does not repeat" if turned else ""
+        self.playground.toast(f"copied: {command}{but}")
+
+    def _turned_knobs(self, run: int, folder: Path) -> list[str]:
+        """Which knobs were turned while a run trained."""
+        try:
+            if self.is_open(folder):
+                return turned_knobs(self.playground.session, run)
+            with Session.open(folder, read_only=True) as session:
+                return turned_knobs(session, run)
+        except StoreError as error:
+            self.playground.toast(str(error), severity="error")
+            return []
 
 
 def _title(text: str) -> str:

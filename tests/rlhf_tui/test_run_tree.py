@@ -2,6 +2,7 @@
 
 import shlex
 from types import SimpleNamespace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,15 +34,31 @@ def test_a_long_chain_of_forks_is_a_list() -> None:
     assert [each.run for each in branches(chain)] == list(range(1, 200))
 
 
-def test_the_command_trains_the_same_again() -> None:
-    config = METHODS["ppo"].config(beta=0.3, steps=50).to_dict()
-    words = shlex.split(replay_command("ppo", config, 7, "words", 1, "my session"))
-    assert words[:5] == ["rlhf-tui", "train", "ppo", "--seed", "7"]
-    assert words[words.index("--session") + 1] == "my session" and "--task" not in words
-    again = parse_short(METHODS["ppo"].config, words[words.index("--config") + 1])
-    assert again.to_dict() == config
-    alone = shlex.split(replay_command("sft", METHODS["sft"].config().to_dict(), 7, "words", None, "s"))
-    assert alone == ["rlhf-tui", "train", "sft", "--seed", "7", "--task", "words"]
+def trained(method: str, parent: int | None = None, at: int | None = None, **others: Any) -> SimpleNamespace:
+    knobs, inputs = others.get("config", {}), others.get("inputs", {})
+    config = METHODS[method].config(**knobs).to_dict()
+    return SimpleNamespace(method=method, config=config, inputs=inputs, parent=parent, parent_step=at)
+
+
+def test_the_command_names_everything_that_the_run_began_with() -> None:
+    ppo = trained("ppo", 1, 350, config={"beta": 0.3, "steps": 50}, inputs={"reward_run": 2, "pairs": 0})
+    words = shlex.split(replay_command(ppo, 4, 7, "my session"))
+    begins = "rlhf-tui train ppo --session 'my session' --parent 1 --parent-step 350 --seed 7 --reward-run 2"
+    assert words[:-2] == shlex.split(begins)
+    assert words[-2] == "--config"
+    assert parse_short(METHODS["ppo"].config, words[-1]).to_dict() == ppo.config
+
+
+def test_a_first_run_names_its_session_and_seed() -> None:
+    command = replay_command(trained("sft"), 1, 7, "s", saves="/else where")
+    assert command == "rlhf-tui train sft --session s --seed 7 --saves '/else where'"
+
+
+def test_a_fork_goes_on_from_its_parent_and_labels_are_those_of_the_run_itself() -> None:
+    fork = trained("ppo", 4, 20, inputs={"reward_run": 2, "fork": True})
+    assert replay_command(fork, 5, 7, "s") == "rlhf-tui train ppo --session s --parent 4 --parent-step 20 --fork"
+    labelled = trained("dpo", 1, 9, config={"pairs": "labels"})
+    assert "--pairs-of 6" in replay_command(labelled, 6, 7, "s")
 
 
 def test_a_configuration_of_another_version_has_no_short_form() -> None:

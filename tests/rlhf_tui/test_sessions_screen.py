@@ -217,8 +217,10 @@ async def test_the_tree_of_runs_and_what_can_be_done_to_one(app: DirectApp) -> N
         assert (record.notes, record.pinned) == ("good", True)
         await shown(pilot, lambda: any("★✎" in line for line in screen_lines(app)))
         await pilot.press("c")
-        assert app.clipboard.startswith("rlhf-tui train ppo --seed 7 --config 'steps=9 batch_size=64'")
-        assert app.clipboard.endswith("--session alpha")
+        assert app.clipboard == (
+            "rlhf-tui train ppo --session alpha --parent 1 --parent-step 9 --seed 7 "
+            f"--config 'steps=9 batch_size=64' --saves {app.session.folder.parent}"
+        )
         await pilot.press("x", "down", "enter")
         await shown(pilot, lambda: 2 not in app.state.runs)
         assert app.last("Delete") == {"run": 2}
