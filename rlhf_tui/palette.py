@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
+from core.methods.table import METHODS
+from rlhf_tui.flow import key_of
 from rlhf_tui.safe_text import safe_str
 from rlhf_tui.screens.table import SCREENS
 
 if TYPE_CHECKING:
     from rlhf_tui.app import PlaygroundApp
+    from rlhf_tui.screens.train import TrainScreen
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,12 @@ class PaletteCommand:
     name: str
     help: str
     run: Callable[[], Any]
+
+
+async def _look_at(app: "PlaygroundApp", method: str) -> None:
+    if app.current_mode != "train":
+        await app.switch_mode("train")
+    await cast("TrainScreen", app.screen).choose_method(method)
 
 
 class ActionsProvider(Provider):
@@ -40,6 +49,9 @@ class ActionsProvider(Provider):
         extra = getattr(self.screen, "palette_commands", None)
         if extra is not None:
             yield from extra()
+        for method in METHODS.values():
+            if f"choose({key_of(method.name)})" not in seen:  # more methods than digits, and a screen without either
+                yield PaletteCommand(method.title, method.summary, partial(_look_at, app, method.name))
         for entry in SCREENS:
             yield PaletteCommand(f"Go to {entry.title}", entry.summary, partial(app.show_screen, entry.name))
         for name in sorted(app.available_themes):
