@@ -86,10 +86,11 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 def label(number: int) -> LabelRecord:
-    sides = Side(f"ab{number}"), Side(f"cd{number}")
+    letter = chr(ord("a") + number % 26)
+    sides = Side(f"en{letter}"), Side(f"o{letter}")
     answer = Answer.LEFT if number % 3 else Answer.RIGHT
     return LabelRecord(
-        id=f"{number}", time=1.0, annotator="me", prompt="enc", left=sides[0], right=sides[1], answer=answer, strength=2
+        id=f"{number}", time=1.0, annotator="me", prompt="enc", left=sides[0], right=sides[1], answer=answer
     )
 
 
