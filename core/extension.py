@@ -18,6 +18,8 @@ def load_attribute(path: str) -> Any:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise ConfigError(f"{module_name} cannot be imported: {error}; is its folder in PYTHONPATH?") from error
+    except Exception as error:  # whatever a person's own code does while it is read
+        raise ConfigError(f"{module_name} cannot be imported: {type(error).__name__}: {error}") from error
     if not hasattr(module, name):
         raise ConfigError(f"{module_name} has no '{name}'{nearest(name, vars(module))}")
     return getattr(module, name)

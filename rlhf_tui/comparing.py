@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from core.config import Config, ConfigError, knob, make
-from core.methods.table import METHODS
+from core.methods.table import find_method, trains_policy
 from core.tasks.base import Task
 from rlhf_tui.state import AppState, Run
 
@@ -100,13 +100,13 @@ def mixed_prompts(task: Task, count: int) -> list[str]:
 
 def writes(run: Run) -> bool:
     """Has the run a policy?"""
-    return run.method in METHODS and METHODS[run.method].trains == "policy"
+    return trains_policy(run.method)
 
 
 def first_question(state: AppState) -> Question:
     """The newest aligned policy beside its reference; the newest policy beside the untrained model without one."""
     policies = sorted((run for run in state.runs.values() if writes(run)), key=lambda run: run.run)
-    aligned = [run for run in policies if METHODS[run.method].starts_from is not None]
+    aligned = [run for run in policies if find_method(run.method).starts_from is not None]
     if aligned:
         return Question(Side(reference_of(state, aligned[-1])), Side(aligned[-1].run))
     return Question(Side(), Side(policies[-1].run if policies else None))

@@ -5,9 +5,9 @@ from typing import Any
 
 from core.config import make
 from core.methods.base import Method
-from core.methods.table import METHODS
+from core.methods.table import METHODS, method_title
 from core.pipeline import needs_reward_model
-from rlhf_tui.state import AppState, Run, method_title
+from rlhf_tui.state import AppState, Run
 
 
 @dataclass(frozen=True)

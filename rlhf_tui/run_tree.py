@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from core.config import ConfigError, make
-from core.methods.table import METHODS
+from core.methods.table import find_method
 
 if TYPE_CHECKING:
     from core.store import Session
@@ -68,8 +68,8 @@ def branches(runs: dict[int, R]) -> list[Branch]:
 def short_config(method: str, config: dict[str, Any]) -> str:
     """The knobs of a run that differ from their defaults, as ``--config`` takes them; "" for a method unknown here."""
     try:
-        return make(METHODS[method].config, config).short()
-    except (KeyError, ConfigError):
+        return make(find_method(method).config, config).short()
+    except ConfigError:
         return ""
 
 

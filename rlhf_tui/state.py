@@ -26,7 +26,7 @@ from core.engine.protocol import (
 )
 from core.engine.protocol import Error as ErrorEvent
 from core.methods.base import Method
-from core.methods.table import METHODS
+from core.methods.table import method_title
 from rlhf_tui.series import Axis, RunSeries
 
 ACTIVE = ("waiting", "running", "pausing")
@@ -123,10 +123,6 @@ class LogEntry:
     kind: str
     text: str
     run: int | None = None
-
-
-def method_title(name: str) -> str:
-    return METHODS[name].title if name in METHODS else name
 
 
 @dataclass

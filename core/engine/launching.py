@@ -1,7 +1,6 @@
 """From records and weights to a trainer that stands at some step: new, read back, or forked."""
 
 import dataclasses
-import importlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from core.engine import origin
 from core.engine.origin import Origin
 from core.engine.protocol import RunState
 from core.engine.saving import SavedState, read_state
+from core.extension import load_attribute
 from core.methods.base import Method, TrainingConfig
 from core.methods.table import find_method
 from core.models.build import BackboneConfig
@@ -55,8 +55,7 @@ class Revived:
 
 def build_trainer(method: Method, config: TrainingConfig, given: Origin, place: Place, seed: int) -> Trainer[Any]:
     """A trainer at step 0. Raises RefusedError when the method cannot start from what it was given."""
-    module, _, name = method.trainer.partition(":")
-    trainer_class: type[Trainer[Any]] = getattr(importlib.import_module(module), name)
+    trainer_class: type[Trainer[Any]] = load_attribute(method.trainer)
     inputs = given.complete(task=place.task, seed=seed, device=place.device, backbone=place.backbone)
     try:
         return trainer_class(config, inputs)

@@ -1,6 +1,7 @@
 """The one table of methods: a new one is an entry here, or ``module:attribute`` from outside."""
 
 import dataclasses
+import functools
 
 from core.config import ConfigError, nearest
 from core.extension import load_attribute
@@ -38,3 +39,29 @@ def find_method(name: str) -> Method:
     if name not in METHODS:
         raise ConfigError(f"no method is called '{name}'{nearest(name, METHODS)}; there are {', '.join(METHODS)}")
     return METHODS[name]
+
+
+def known_method(name: str) -> Method | None:
+    """:func:`find_method` for the run of a session; None where its method is not to be found any more."""
+    return _from_outside(name) if ":" in name else METHODS.get(name)
+
+
+@functools.cache
+def _from_outside(name: str) -> Method | None:
+    """Looked up once: who draws a list of runs asks often."""
+    try:
+        return find_method(name)
+    except ConfigError:
+        return None
+
+
+def trains_policy(name: str) -> bool:
+    """Has a run of this method a policy, as far as the method is known?"""
+    found = known_method(name)
+    return found is not None and found.trains == "policy"
+
+
+def method_title(name: str) -> str:
+    """What a person reads instead of a method's name."""
+    found = known_method(name)
+    return name if found is None else found.title

@@ -26,11 +26,16 @@ class Parser(argparse.ArgumentParser):
         kwargs.setdefault("allow_abbrev", False)
         super().__init__(*args, **kwargs)
 
+        self.find_choice: Callable[[str], None] | None = None
+        """Called with a word that is none of the choices, before it is refused; it may add the word to them."""
+
     def error(self, message: str) -> NoReturn:
         fail(message, WRONG_USAGE)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         # argparse offers no other hook for a wrong choice; its own message lists them all and names none.
+        if action.choices is not None and value not in action.choices and self.find_choice is not None:
+            self.find_choice(value)
         if action.choices is not None and value not in action.choices:
             known = [str(each) for each in action.choices]
             what = action.metavar if isinstance(action.metavar, str) else action.dest

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from core.engine.protocol import Evaluate, Evaluation
-from core.methods.table import METHODS
+from core.methods.table import method_title
 from core.store.runs import RunRecord
 from rlhf_tui.commands.arguments import Parser, add_session, add_shared, number, whole
 from rlhf_tui.commands.report import figures_table
@@ -64,7 +64,7 @@ async def _evaluate(args: argparse.Namespace, folder: Path, records: list[RunRec
                 continue
             for note in found.notes:
                 workshop.say(f"run {record.id}: {note}")
-            rows.append((f"{record.id} {record.title or METHODS[record.method].title}", record.seconds, found.values))
+            rows.append((f"{record.id} {record.title or method_title(record.method)}", record.seconds, found.values))
     if rows:
         print(figures_table(rows), end="")
     return 0

@@ -5,7 +5,7 @@ import time
 from typing import TextIO
 
 from core.engine.protocol import Metrics, RunState
-from core.methods.table import METHODS
+from core.methods.table import find_method, method_title
 
 BAR = 24
 REDRAW_EVERY = 0.1  # seconds
@@ -39,7 +39,7 @@ class Progress:
         """One step was done."""
         if self._state is None or metrics.run != self._state.run:
             return
-        for name in (METHODS[self._state.method].headline, "loss", "objective/kl"):
+        for name in (find_method(self._state.method).headline, "loss", "objective/kl"):
             if name in metrics.values:
                 self._headline[name] = metrics.values[name]
         self._draw(metrics.step)
@@ -89,7 +89,7 @@ def progress_line(
     rate = (step - began[0]) / (now - began[1]) if now > began[1] else 0.0
     left = f"{rate:.1f} steps/s  {clock((state.steps - step) / rate)} left" if rate > 0 else "…"
     figures = "  ".join(f"{name} {value:.3g}" for name, value in headline.items())
-    title = METHODS[state.method].title
+    title = method_title(state.method)
     return f"{title:<13} {bar} {step:>{len(str(state.steps))}}/{state.steps}  {left}  {figures}".rstrip()
 
 

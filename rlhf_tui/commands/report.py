@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from core.engine.protocol import RunState, Samples, SampleText
-from core.methods.table import METHODS
+from core.methods.table import method_title
 
 COLUMNS = (
     ("gold reward", "gold_reward"), ("learned reward", "learned_reward"), ("KL", "objective/kl"),
@@ -15,7 +15,7 @@ COLUMNS = (
 
 def outcome_table(rows: Sequence[tuple[RunState, Mapping[str, float]]]) -> str:
     """One line a run: its figures on the trained probe prompts, where they were measured, and its training time."""
-    return figures_table([(METHODS[state.method].title, state.seconds, values) for state, values in rows])
+    return figures_table([(method_title(state.method), state.seconds, values) for state, values in rows])
 
 
 def figures_table(rows: Sequence[tuple[str, float, Mapping[str, float]]]) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from core.methods.base import Method
-from core.methods.table import METHODS
+from core.methods.table import method_title
 from core.store import Session
 from rlhf_tui.commands.arguments import WRONG_USAGE, CommandError, Parser, whole
 
@@ -59,7 +59,7 @@ def check_runs(args: argparse.Namespace, folder: Path) -> None:
             return
         parent = session.runs.get(args.parent)
         if args.fork and parent.method != args.method:
-            raise CommandError(f"run {parent.id} is {METHODS[parent.method].title}; a fork is of the same method")
+            raise CommandError(f"run {parent.id} is {method_title(parent.method)}; a fork is of the same method")
         if args.parent_step is None:
             return
         kept = {each.step for each in session.checkpoints.list(parent.id, "snapshot")}

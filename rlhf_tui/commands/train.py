@@ -12,7 +12,8 @@ from typing import Any, cast
 
 from core.config import Config, ConfigError, find_knob, make, parse_short
 from core.engine.protocol import Evaluate, Evaluation, Fork, Resume, RunState, Sample, Samples, Start
-from core.methods.table import METHODS
+from core.methods.base import Method
+from core.methods.table import METHODS, find_method, method_title
 from core.models.config import BackboneConfig
 from core.pipeline import PRESETS, RunLike, Stage, missing_before, newest_done, parse_setting, pipeline, stage
 from core.preferences.formats.files import FileRefusedError
@@ -44,7 +45,10 @@ UNFINISHED = ("interrupted", "paused", "running", "pausing", "waiting")
 def configure(commands: Any) -> None:
     """Add ``train`` with a parser for each method."""
     about = "train a method, or all of them one after the other"
-    parser: Parser = commands.add_parser("train", help=about, description=about)
+    parser: Parser = commands.add_parser(
+        "train", help=about, description=about,
+        epilog="A method of your own, in a module that can be imported: rlhf-tui train module:METHOD",
+    )  # fmt: skip
     methods = parser.add_subparsers(dest="method", metavar="METHOD", required=True, parser_class=Parser)
     everything = methods.add_parser(
         ALL, help="SFT, reward model, PPO and online DPO, with a table at the end",
@@ -55,39 +59,58 @@ def configure(commands: Any) -> None:
         help="set a knob of one stage, as in ppo.learning_rate=1e-3; may be repeated",
     )  # fmt: skip
     everything.add_argument("--steps", type=whole(1, 1_000_000), metavar="N", help="at most so many steps a stage")
-    everything.set_defaults(parser=everything)
+    _add_common(everything)
     for method in METHODS.values():
-        one = methods.add_parser(method.name, help=method.summary, description=_description(method.name))
-        one.add_argument("--config", metavar="TEXT", default="", help="knobs in one string: 'beta=0.3 steps=50'")
-        learns_from_pairs = "pairs" in {field.name for field in dataclasses.fields(method.config)}
-        if learns_from_pairs:
-            one.add_argument("--pairs-file", metavar="PATH", help="pairs to learn from, for pairs=file or mixed")
-        starting.configure(one, method, learns_from_pairs)
-        add_knobs(one, method.config)
-        one.set_defaults(parser=one)
-    for each in (everything, *(methods.choices[name] for name in METHODS)):
-        add_session(each, "session to train in, made if need be (default: a new one)")
-        add_shared(each)
-        each.add_argument(
-            "--task", metavar="TASK", help="task of a new session (default words); rlhf-tui tasks lists them"
-        )
-        each.add_argument(
-            "--task-options", metavar="TEXT", default="", help="options of a new session's task: 'largest=20 right=0.5'"
-        )
-        each.add_argument(
-            "--backbone", metavar="TEXT", default="",
-            help="model of a new session: lstm, transformer, or knobs such as 'kind=transformer hidden=64 layers=4'",
-        )  # fmt: skip
-        each.add_argument("--seed", type=whole(-(2**62), 2**62), metavar="N", help="seed of the session and its runs")
-        each.add_argument(
-            "--preset", default="full", choices=tuple(PRESETS), metavar="PRESET",
-            help="quick: a first look; full: the methods' defaults (default full)",
-        )  # fmt: skip
-        each.add_argument("--jsonl", action="store_true", help="print the engine's events as JSON lines")
-        each.add_argument(
-            "--resume", action="store_true", help="go on with what was interrupted (default session: the last)"
-        )
-        each.set_defaults(run=run)
+        _add_method(methods, method)
+
+    def from_outside(word: str) -> None:
+        if ":" not in word:
+            return
+        try:
+            _add_method(methods, find_method(word))
+        except (ConfigError, argparse.ArgumentError) as error:
+            raise argparse.ArgumentError(None, f"{word}: {error}") from error
+
+    parser.find_choice = from_outside
+
+
+def _add_method(methods: Any, method: Method) -> None:
+    """A parser for a method, with a flag for each knob. Raises ArgumentError for a knob with another option's name."""
+    about = method.summary.replace("%", "%%")
+    one: Parser = methods.add_parser(method.name, help=about, description=_description(method))
+    one.add_argument("--config", metavar="TEXT", default="", help="knobs in one string: 'beta=0.3 steps=50'")
+    learns_from_pairs = "pairs" in {field.name for field in dataclasses.fields(method.config)}
+    if learns_from_pairs:
+        one.add_argument("--pairs-file", metavar="PATH", help="pairs to learn from, for pairs=file or mixed")
+    starting.configure(one, method, learns_from_pairs)
+    _add_common(one)
+    add_knobs(one, method.config)
+
+
+def _add_common(parser: Parser) -> None:
+    """What every ``train`` command takes."""
+    add_session(parser, "session to train in, made if need be (default: a new one)")
+    add_shared(parser)
+    parser.add_argument(
+        "--task", metavar="TASK", help="task of a new session (default words); rlhf-tui tasks lists them"
+    )
+    parser.add_argument(
+        "--task-options", metavar="TEXT", default="", help="options of a new session's task: 'largest=20 right=0.5'"
+    )
+    parser.add_argument(
+        "--backbone", metavar="TEXT", default="",
+        help="model of a new session: lstm, transformer, or knobs such as 'kind=transformer hidden=64 layers=4'",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=whole(-(2**62), 2**62), metavar="N", help="seed of the session and its runs")
+    parser.add_argument(
+        "--preset", default="full", choices=tuple(PRESETS), metavar="PRESET",
+        help="quick: a first look; full: the methods' defaults (default full)",
+    )  # fmt: skip
+    parser.add_argument("--jsonl", action="store_true", help="print the engine's events as JSON lines")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with what was interrupted (default session: the last)"
+    )
+    parser.set_defaults(run=run, parser=parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -191,24 +214,25 @@ class Work:
         rested = await self.workshop.finish(state)
         self.done.append(rested)
         if rested.message:
-            self.workshop.say(f"{METHODS[rested.method].title}: {rested.message}")
+            self.workshop.say(f"{method_title(rested.method)}: {rested.message}")
         return rested
 
     async def report_one(self, state: RunState) -> None:
         """The figures of one run, and what it writes."""
-        if METHODS[state.method].trains != "policy":
+        method = find_method(state.method)
+        if method.trains != "policy":
             with Session.open(self.workshop.folder, read_only=True) as session:
-                table = session.metrics.read(state.run, [METHODS[state.method].headline])
+                table = session.metrics.read(state.run, [method.headline])
             for name, column in table.values.items():
                 known = [value for value in column.tolist() if value == value]
-                self._print(f"{METHODS[state.method].title}: best {name} {max(known):.3f}, last {known[-1]:.3f}")
+                self._print(f"{method.title}: best {name} {max(known):.3f}, last {known[-1]:.3f}")
             return
         policies = await self._with_start([state])
         await self._report(policies)
 
     async def report_all(self, finished: list[RunState], seconds: float) -> None:
         """The table of the pipeline, and completions before and after."""
-        policies = [each for each in finished if METHODS[each.method].trains == "policy"]
+        policies = [each for each in finished if find_method(each.method).trains == "policy"]
         await self._report(policies)
         self._print(f"all of it took {seconds:.0f} s")
 
@@ -234,7 +258,7 @@ class Work:
             samples = cast(Samples, answer)
             # Trained prompts come first, held-out ones last.
             chosen = [*samples.samples[: SHOWN_PROMPTS // 2], *samples.samples[-(SHOWN_PROMPTS - SHOWN_PROMPTS // 2) :]]
-            written[METHODS[each.method].title] = dataclasses.replace(samples, samples=chosen)
+            written[method_title(each.method)] = dataclasses.replace(samples, samples=chosen)
         return written
 
     def _print(self, text: str) -> None:
@@ -247,7 +271,7 @@ def _stages(args: argparse.Namespace) -> tuple[Stage, ...]:
     """The stages that ``args`` ask for. Raises ConfigError."""
     try:
         if args.method != ALL:
-            method = METHODS[args.method]
+            method = find_method(args.method)
             short = _changed(parse_short(method.config, args.config), args.config)
             return (stage(args.method, args.preset, short | given_knobs(args)),)
         settings: dict[str, dict[str, Any]] = {}
@@ -336,8 +360,7 @@ def _resume_command(args: argparse.Namespace, folder: Path) -> str:
     return shlex.join(words)
 
 
-def _description(name: str) -> str:
-    method = METHODS[name]
+def _description(method: Method) -> str:
     make(method.config, {})
     return f"{method.summary}\n\nWhen: {method.when}\nWhat goes wrong: {method.pitfalls}"
 

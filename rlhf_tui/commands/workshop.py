@@ -20,7 +20,7 @@ from core.engine.protocol import (
     RunState,
     encode,
 )
-from core.methods.table import METHODS
+from core.methods.table import trains_policy
 from core.store import Session
 from core.store.locations import find_session, last_session, saves_folder
 from core.store.runs import RunRecord
@@ -47,8 +47,7 @@ def trained_policies(folder: Path, wanted: list[int]) -> list[RunRecord]:
     with Session.open(folder, read_only=True) as session:
         if wanted:
             return [session.runs.get(number) for number in wanted]
-        found = [each for each in session.runs.all() if METHODS[each.method].trains == "policy"
-                 and each.state in WITH_WEIGHTS]  # fmt: skip
+        found = [each for each in session.runs.all() if trains_policy(each.method) and each.state in WITH_WEIGHTS]
     if not found:
         raise CommandError(
             f"session {folder.name} has no trained policy yet; train one: rlhf-tui train sft --session {folder.name}"

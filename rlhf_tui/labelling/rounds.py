@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.methods.table import METHODS
+from core.methods.table import METHODS, trains_policy
 from core.preferences.conversion import decided_pairs, for_measuring, for_training, pairs_with_ties
 from core.preferences.labels import LabelRecord
 from core.preferences.quality import ModelChange, Scores
@@ -76,7 +76,7 @@ def stages(state: AppState, labels: Sequence[LabelRecord]) -> list[Stage]:
 
 
 def _aligned(state: AppState) -> Run | None:
-    runs = [run for run in state.runs.values() if run.method in METHODS and METHODS[run.method].trains == "policy"]
+    runs = [run for run in state.runs.values() if trains_policy(run.method)]
     return max((run for run in runs if run.method != "sft"), key=lambda run: run.run, default=None)
 
 

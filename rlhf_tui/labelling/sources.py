@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.config import ConfigError, nearest
-from core.methods.table import METHODS
+from core.methods.table import trains_policy
 from core.preferences.formats.files import FileRefusedError, ImportedFile, read_file
 from core.preferences.labels import Side
 from core.preferences.selection import Candidate
@@ -86,7 +86,7 @@ def _run(name: SourceName, state: AppState) -> Run | None:
 
 
 def _writes(run: Run) -> bool:
-    return run.method in METHODS and METHODS[run.method].trains == "policy"
+    return trains_policy(run.method)
 
 
 def _why(name: SourceName, state: AppState) -> str:

@@ -24,7 +24,7 @@ from core.engine.protocol import (
     decode_event,
     encode,
 )
-from core.methods.table import METHODS
+from core.methods.table import trains_policy
 from rlhf_tui.history import adopt, load_run
 from rlhf_tui.plane import Path, PlaneData, path_of
 from rlhf_tui.plotting import GLYPHS
@@ -106,7 +106,7 @@ class FrontierScreen(PlaygroundScreen):
     def policies(self) -> list[Run]:
         """The runs that can stand on a plane, oldest first."""
         runs = self.playground.state.runs.values()
-        return sorted((run for run in runs if _is_policy(run) and run.step > 0), key=lambda run: run.run)
+        return sorted((run for run in runs if trains_policy(run.method) and run.step > 0), key=lambda run: run.run)
 
     @property
     def run(self) -> Run | None:
@@ -337,10 +337,6 @@ class FrontierScreen(PlaygroundScreen):
 
     def help_topic(self) -> HelpTopic | None:
         return HELP
-
-
-def _is_policy(run: Run) -> bool:
-    return run.method in METHODS and METHODS[run.method].trains == "policy"
 
 
 def _reference(run: Run) -> tuple[int, int]:

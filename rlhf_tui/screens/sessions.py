@@ -16,6 +16,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from core.engine.protocol import Event, RunState
+from core.methods.table import method_title
 from core.store import Session, StoreError
 from core.store.locations import list_sessions, list_trash
 from core.store.summaries import SessionSummary
@@ -27,7 +28,7 @@ from rlhf_tui.scale import duration
 from rlhf_tui.screens.base import PlaygroundScreen
 from rlhf_tui.screens.sessions_actions import SessionsActions
 from rlhf_tui.screens.topics import HelpTopic
-from rlhf_tui.state import AppState, Run, method_title
+from rlhf_tui.state import AppState, Run
 from rlhf_tui.widgets.line_list import LineList, Row
 from rlhf_tui.widgets.pipeline import STATE_GLYPHS
 

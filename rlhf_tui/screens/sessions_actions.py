@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from core.config import ConfigError, parse_short
 from core.engine.protocol import Acknowledged, Delete, Fork, Rename, RunState
-from core.methods.table import METHODS
+from core.methods.table import known_method
 from core.store import Session, StoreError
 from core.store.locations import (
     duplicate_session,
@@ -274,9 +274,9 @@ class SessionsActions(Screen[None]):
 
     def action_fork(self) -> None:
         run = self._own_run()
-        if run is None:
+        method = None if run is None else known_method(run.method)
+        if run is None or method is None:
             return
-        method = METHODS[run.method]
 
         def parts(text: str) -> tuple[int | None, dict[str, Any]]:
             step: int | None = None

@@ -9,7 +9,7 @@ from textual.screen import Screen
 from core.config import ConfigError, parse_short
 from core.engine.protocol import Fork, Pause, Resume, RunState, Sample, Samples, Save, SetKnob, Start, Step, Stop
 from core.methods.base import Method
-from core.methods.table import METHODS
+from core.methods.table import known_method
 from core.store import StoreError
 from rlhf_tui.chart_feed import ChartOptions
 from rlhf_tui.flow import StartPlan, changed, plan_race, plan_start
@@ -106,8 +106,8 @@ class TrainActions(Screen[None]):
         if not isinstance(answer, RunState):
             return None
         run = self.playground.state.runs[answer.run]
-        method = METHODS[run.method]
-        if not run.config:
+        method = known_method(run.method)
+        if method is not None and not run.config:
             run.config = {**method.config().to_dict(), **fields.get("config", {})}
         await self.show_run(run)
         return run
@@ -212,11 +212,11 @@ class TrainActions(Screen[None]):
 
     def action_fork(self) -> None:
         run = self.shown
-        if run is None:
+        method = None if run is None else known_method(run.method)
+        if run is None or method is None:
             return
         reading = next((chart.reading for chart in self.query(Chart) if chart.reading is not None), None)
         step = run.step if reading is None else run.step_at(reading, self.options.axis)
-        method = METHODS[run.method]
 
         def wrong(text: str) -> str:
             try:
