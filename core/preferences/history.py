@@ -68,6 +68,7 @@ class LabelHistory:
     def __init__(self, events: Iterable[LabelEvent] = ()) -> None:
         self.events: list[LabelEvent] = []
         self._current: dict[str, LabelRecord] = {}
+        self._listed: tuple[LabelRecord, ...] | None = None  # the same as it was asked for last
         self._known: set[str] = set()  # ids of all labels there ever were
         for each in events:
             self.append(each)
@@ -75,7 +76,13 @@ class LabelHistory:
     @property
     def current(self) -> tuple[LabelRecord, ...]:
         """The labels that count, in the order in which they were given; a replacement stands where the first stood."""
-        return tuple(self._current.values())
+        if self._listed is None:
+            self._listed = tuple(self._current.values())
+        return self._listed
+
+    def __len__(self) -> int:
+        """How many labels count."""
+        return len(self._current)
 
     def get(self, label: str) -> LabelRecord:
         """The current label with this id. Raises LabelError when there is none."""
@@ -113,6 +120,7 @@ class LabelHistory:
         """Let an event count. Raises LabelError when it does not follow the events before it."""
         self._check(event)
         self.events.append(event)
+        self._listed = None
         self._known.update(each.id for each in event.records)
         if event.undoes is None:
             self._current = applied(self._current, event)

@@ -132,6 +132,7 @@ class LabelRecord:
     held_out: bool = False  # kept from training, to measure accuracy
     repeats: str | None = None  # id of the label whose pair is shown again
     replaces: str | None = None  # id of the label that this one corrects
+    original: str | None = None  # id of the first one of several corrections
     group: str | None = None  # shared by the pairs that one best-and-worst-of-four gave
     guideline: str = ""  # what *better* meant, as it stood above the pair
     note: str = ""
@@ -148,13 +149,22 @@ class LabelRecord:
             raise LabelError(f"latency must be ≥ 0, not {self.latency:g}")
         if self.reason is Reason.REPEAT and self.repeats is None:
             raise LabelError("a repeat must say which label it repeats")
-        if self.id in (self.repeats, self.replaces):
+        if self.id in (self.repeats, self.replaces, self.original):
             raise LabelError("a label cannot repeat or replace itself")
 
     @property
     def strength(self) -> float | None:
         """0 slightly, 0.5 better, 1 much better; None where no side was preferred."""
         return self.answer.strength
+
+    @property
+    def root(self) -> str:
+        """The id that this judgement had before it was ever corrected: what a repeat of it names."""
+        return self.original or self.replaces or self.id
+
+    def corrected(self, id: str, time: float, **changes: Any) -> "LabelRecord":
+        """The label that takes the place of this one. Raises LabelError."""
+        return dataclasses.replace(self, id=id, time=time, replaces=self.id, original=self.root, **changes)
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -63,12 +63,15 @@ def left_pick_rate(records: Iterable[LabelRecord]) -> Rate:
 
 
 def self_agreement(records: Sequence[LabelRecord]) -> Rate:
-    """How often a pair shown again with sides exchanged got the same judgement (strength aside)."""
-    by_id = {each.id: each for each in records}
+    """How often a pair shown again with sides exchanged got the same judgement (strength aside).
+
+    A judgement that was corrected meanwhile counts as corrected.
+    """
+    first = {each.root: each for each in records}
     twice = [
-        (by_id[each.repeats], each)
+        (first[each.repeats], each)
         for each in records
-        if each.reason is Reason.REPEAT and each.repeats in by_id and each.answer is not Answer.SKIP
+        if each.reason is Reason.REPEAT and each.repeats in first and each.answer is not Answer.SKIP
     ]
     return Rate(sum(_verdict(first) == _verdict(again) for first, again in twice), len(twice))
 

@@ -295,7 +295,7 @@ def _repeat(history: Sequence[LabelRecord], config: SelectionConfig, dice: rando
         if each.right is not None
         and each.answer is not Answer.SKIP
         and each.reason in (Reason.RANDOM, Reason.UNCERTAIN)
-        and each.id not in repeated
+        and each.root not in repeated
     ]
     if not old:
         return None
@@ -303,7 +303,7 @@ def _repeat(history: Sequence[LabelRecord], config: SelectionConfig, dice: rando
     assert first.right is not None
     return ChosenPair(
         prompt=first.prompt, left=first.right, right=first.left, reason=Reason.REPEAT,
-        held_out=first.held_out, repeats=first.id,
+        held_out=first.held_out, repeats=first.root,
     )  # fmt: skip
 
 

@@ -67,7 +67,7 @@ class LabelStore:
             event = plan(history)
             assert event is not None, "undo has looked before"
             history.append(event)
-            row = {"time": real(event.time) or 0.0, "event": to_json(event.to_dict()), "current": len(history.current)}
+            row = {"time": real(event.time) or 0.0, "event": to_json(event.to_dict()), "current": len(history)}
             self._table.insert(row, id=event.sequence)
         return event
 

@@ -151,7 +151,7 @@ class Desk:
         before = self.item
         if isinstance(item, ChosenPair) and item.repeats is not None:
             again = isinstance(before, ChosenPair) and before.repeats == item.repeats
-            return again or all(each.id != item.repeats for each in self.labels.current())
+            return again or all(each.root != item.repeats for each in self.labels.current())
         return before is not None and before.prompt == item.prompt and set(_texts(before)) == set(_texts(item))
 
     # --- answers -----------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class Desk:
         run, step = self._reward or (None, None)
         if isinstance(item, ChosenPair) and item.repeats is not None:
             # It is shown with the scores that it had the first time.
-            original = next((each for each in self.labels.current() if each.id == item.repeats), None)
+            original = next((each for each in self.labels.current() if each.root == item.repeats), None)
             run, step = (original.reward_run, original.reward_step) if original is not None else (None, None)
         return {
             "time": self._clock(),
@@ -234,9 +234,7 @@ class Desk:
     def change(self, label: str, **changes: object) -> LabelRecord:
         """Put a corrected label in the place of an earlier one. Raises LabelError, StoreError."""
         old = self.labels.get(label)
-        record = dataclasses.replace(
-            old, id=new_label_id(), replaces=old.id, time=self._clock(), **changes,  # type: ignore[arg-type]
-        )  # fmt: skip
+        record = old.corrected(new_label_id(), self._clock(), **changes)
         self.labels.replace(label, record)
         return record
 
@@ -257,7 +255,7 @@ def after_vote(record: LabelRecord, labels: Sequence[LabelRecord]) -> str:
     if record.right is not None:
         parts.append(f"A {_origin(record.left)}, B {_origin(record.right)}")
     if record.repeats is not None:
-        first = next((each for each in labels if each.id == record.repeats), None)
+        first = next((each for each in labels if each.root == record.repeats), None)
         if first is not None:
             agrees = first.answer.flipped.prefers_left == record.answer.prefers_left and (
                 first.answer.decided == record.answer.decided

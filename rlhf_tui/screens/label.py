@@ -16,7 +16,6 @@ from core.engine.protocol import Event, RunState, Sample, Samples, Score, Scores
 from core.preferences.conversion import count_labels, training_effect
 from core.preferences.labels import Answer, LabelRecord
 from core.preferences.selection import Candidate, ChosenFour, ChosenPair
-from core.tasks.table import load_task
 from rlhf_tui.history import adopt
 from rlhf_tui.labelling.desk import Desk, after_vote
 from rlhf_tui.labelling.options import SETTING, LabelOptions, login_name, read_options
@@ -27,6 +26,7 @@ from rlhf_tui.safe_text import safe_text
 from rlhf_tui.screens.base import PlaygroundScreen
 from rlhf_tui.screens.label_actions import LabelActions
 from rlhf_tui.screens.topics import HelpTopic
+from rlhf_tui.tasks import task_of
 from rlhf_tui.widgets.judged_texts import JudgedTexts, TextPane
 from rlhf_tui.widgets.label_panel import LabelPanel, panel_content
 
@@ -84,7 +84,7 @@ class LabelScreen(LabelActions, PlaygroundScreen):
         """Take the session's labels onto the desk."""
         session = self.playground.session
         self.options = read_options(session.get_setting(SETTING))
-        self.judged_task = load_task(session.task, session.seed)
+        self.judged_task = task_of(session)
         self.desk = Desk(
             session.labels, session.seed, self.options, annotator=self.options.annotator or login_name(),
             guideline=self.guideline, fours=self.options.ask == "fours",

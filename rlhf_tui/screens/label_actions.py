@@ -1,5 +1,6 @@
 """What the keys of the Label screen do: answers, corrections, the simulated person, and the stages of a round."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import work
@@ -11,11 +12,10 @@ from core.config import ConfigError
 from core.engine.protocol import RunState, Score, Scores, Start
 from core.preferences.labels import KEYS, LabelRecord
 from core.preferences.quality import model_change
-from core.store import StoreError
 from core.tasks.base import Task
 from rlhf_tui.flow import StartPlan
 from rlhf_tui.labelling.automatic import Simulation, judge, parse_simulation, tastes_line
-from rlhf_tui.labelling.desk import Desk
+from rlhf_tui.labelling.desk import Desk, Outcome
 from rlhf_tui.labelling.options import SETTING, LabelOptions
 from rlhf_tui.labelling.rounds import effect_line, first_accuracy, measured_labels, plan_align, plan_retrain
 from rlhf_tui.screens.prompt import PromptScreen
@@ -87,15 +87,20 @@ class LabelActions(Screen[None]):
         if self.playground.session.read_only:
             self.playground.toast("this session is open to look at only", severity="warning")
             return
-        try:
-            picks = self.desk.fours and key in "1234"
-            records = self.desk.pick(int(key) - 1) if picks else self.desk.answer(KEYS[key])
-        except StoreError as error:
-            self.playground.toast(f"not saved, so not counted: {error}", severity="error")
-            return
-        self._answered(records)
+        picks = self.desk.fours and key in "1234"
+        self._answered(self._kept(lambda: self.desk.pick(int(key) - 1) if picks else self.desk.answer(KEYS[key])))
 
-    def _answered(self, records: tuple[LabelRecord, ...]) -> None:
+    def _kept(self, give: Callable[[], tuple[LabelRecord, ...]]) -> tuple[LabelRecord, ...] | None:
+        """What an answer wrote; None, after a toast, where it could not be saved and so does not count."""
+        given: list[tuple[LabelRecord, ...]] = []
+        if not self.playground.keep(lambda: given.append(give())):
+            self.playground.toast(f"not saved, so not counted: {self.playground.state.own_trouble}", severity="error")
+            return None
+        return given[0]
+
+    def _answered(self, records: tuple[LabelRecord, ...] | None) -> None:
+        if records is None:
+            return
         if records:
             self.effect = ""
             self.told(records)
@@ -109,11 +114,12 @@ class LabelActions(Screen[None]):
 
     def action_undo(self) -> None:
         self._stop_simulation()
-        try:
-            undone = self.desk.undo()
-        except StoreError as error:
-            self.playground.toast(str(error), severity="error")
+        taken: list[Outcome | None] = []
+        if not self.playground.keep(lambda: taken.append(self.desk.undo())):
+            why = self.playground.state.own_trouble or "this session is open to look at only"
+            self.playground.toast(f"not taken back: {why}", severity="error")
             return
+        undone = taken[0]
         if undone is None:
             self.playground.toast("there is nothing to take back")
             return
@@ -154,8 +160,8 @@ class LabelActions(Screen[None]):
         from rlhf_tui.labelling.options import login_name
 
         before, self.options = self.options, options
-        if not self.playground.session.read_only:
-            self.playground.session.set_setting(SETTING, options.to_dict())
+        session = self.playground.session
+        self.playground.keep(lambda: session.set_setting(SETTING, options.to_dict()))
         self.desk.retune(
             options, annotator=options.annotator or login_name(), guideline=self.guideline, fours=options.ask == "fours"
         )
@@ -195,7 +201,7 @@ class LabelActions(Screen[None]):
             self.show_item()
             self.settle()
 
-        self.app.push_screen(LabelBrowser(self.desk, self.playground.session.read_only), back)
+        self.app.push_screen(LabelBrowser(self.desk, self.playground.keep, self.playground.session.read_only), back)
 
     # --- the simulated person ----------------------------------------------------------------------------------
 
@@ -227,11 +233,10 @@ class LabelActions(Screen[None]):
     def _simulated_answer(self) -> None:
         if self.simulation is None:
             return
-        try:
-            records = judge(self.desk, self.simulation)
-        except StoreError as error:
+        simulation = self.simulation
+        records = self._kept(lambda: judge(self.desk, simulation))
+        if records is None:
             self._stop_simulation()
-            self.playground.toast(str(error), severity="error")
             return
         if records:
             left = self.simulation.count - 1

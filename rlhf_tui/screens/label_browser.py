@@ -1,5 +1,6 @@
 """Earlier labels: find them, change what was said, note, flag, delete. Nothing is lost: every change can be undone."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual import on
@@ -11,7 +12,6 @@ from textual.widgets import DataTable, Input, Static
 
 from core.config import ConfigError
 from core.preferences.labels import KEYS, LabelError, LabelRecord
-from core.store import StoreError
 from rlhf_tui.labelling.desk import Desk
 from rlhf_tui.labelling.finding import COLUMNS, WORDS, matching, row_of
 from rlhf_tui.safe_text import safe_text
@@ -38,9 +38,10 @@ class LabelBrowser(ModalScreen[None]):
         Binding("slash", "find", "Find", key_display="/", id="labels.find"),
     ]  # fmt: skip
 
-    def __init__(self, desk: Desk, read_only: bool = False) -> None:
+    def __init__(self, desk: Desk, keep: Callable[[Callable[[], object]], bool], read_only: bool = False) -> None:
         super().__init__()
         self.desk = desk
+        self.keep = keep  # writes to the session, and says why where it cannot
         self.read_only = read_only
         self.shown: list[LabelRecord] = []
 
@@ -125,34 +126,28 @@ class LabelBrowser(ModalScreen[None]):
 
     def _change(self, **changes: object) -> None:
         label = self.at_cursor
-        if label is None or self._refused():
-            return
-        try:
-            self.desk.change(label.id, **changes)
-        except (LabelError, StoreError) as error:
-            self.notify(safe_text(str(error)).plain, markup=False, severity="error")
-        self._fill()
+        if label is not None:
+            self._write(lambda: self.desk.change(label.id, **changes))
 
     def action_delete(self) -> None:
         label = self.at_cursor
-        if label is None or self._refused():
-            return
-        try:
-            self.desk.delete([label.id])
-        except (LabelError, StoreError) as error:
-            self.notify(safe_text(str(error)).plain, markup=False, severity="error")
-        self._fill()
+        if label is not None:
+            self._write(lambda: self.desk.delete([label.id]))
 
     def action_undo(self) -> None:
+        undone: list[object] = []
+        self._write(lambda: undone.append(self.desk.undo()))
+        if undone == [None]:
+            self.notify("there is nothing to take back")
+
+    def _write(self, change: Callable[[], object]) -> None:
         if self._refused():
             return
         try:
-            undone = self.desk.undo()
-        except StoreError as error:
+            if not self.keep(change):
+                self.notify("not saved, so not changed", severity="error")
+        except LabelError as error:
             self.notify(safe_text(str(error)).plain, markup=False, severity="error")
-            return
-        if undone is None:
-            self.notify("there is nothing to take back")
         self._fill()
 
     def _refused(self) -> bool:

@@ -1,5 +1,7 @@
 """Every key of the Label screen: what stands in the session's database first, then what the screen says."""
 
+import resource
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +11,11 @@ from app_helpers import screen_lines
 from labelling_app import LabellingApp, label_screen
 from textual.widgets import DataTable, Input, Static
 
+from core.config import parse_short
 from core.preferences.labels import KEYS, Answer, LabelRecord, Reason, Side
 from core.preferences.selection import ChosenFour, ChosenPair
 from core.store import Session
+from core.tasks.table import CONTENT, TASKS, task_content
 from rlhf_tui.labelling.options import SETTING
 from rlhf_tui.screens.label_browser import LabelBrowser
 from rlhf_tui.screens.prompt import PromptScreen
@@ -297,6 +301,57 @@ async def test_earlier_labels_are_found_changed_and_deleted_and_all_of_it_undone
         await pilot.pause(0.2)
         assert "is:flagged" in text(app)
         await pilot.press("escape")
+
+
+async def test_a_label_given_on_a_full_disk_does_not_count_and_the_same_pair_waits(
+    app: LabellingApp, session: Session
+) -> None:
+    async with app.run_test(size=NORMAL) as pilot:
+        await begun(app, pilot)
+        before = boxes(app)
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        try:
+            await pilot.press("2")
+            await pilot.pause()
+            assert boxes(app) == before and "Saving failed" in text(app)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert session.labels.count() == 0
+        await pilot.press("2")
+        await pilot.pause()
+        assert session.labels.current()[0].left.text == before[0]
+        assert boxes(app) != before and "Saving failed" not in text(app)
+
+
+async def test_labelling_goes_on_when_the_folder_is_deleted_underneath(app: LabellingApp, session: Session) -> None:
+    async with app.run_test(size=NORMAL) as pilot:
+        await begun(app, pilot)
+        await pilot.press("2", "4")
+        shutil.rmtree(session.folder)
+        await pilot.press("6")
+        answers = [Answer.LEFT, Answer.TIE, Answer.RIGHT]
+        with Session.open(session.folder, read_only=True) as found:
+            assert [each.answer for each in found.labels.current()] == answers
+        shutil.rmtree(session.folder)
+        await pilot.press("u")
+        with Session.open(session.folder, read_only=True) as found:
+            assert [each.answer for each in found.labels.current()] == answers[:2]
+
+
+async def test_a_task_of_ones_own_is_the_one_that_is_labelled(tmp_path: Path) -> None:
+    file = tmp_path / "poems.txt"
+    file.write_text("rose\tred\nviolet\tblue\nsun\tgold\nsea\tgreen\n")
+    options = parse_short(TASKS["custom"].options, f"demonstrations={file} guideline=Rhymes?")
+    with Session.create(tmp_path / "own", task="custom") as session:
+        session.set_setting(CONTENT, task_content("custom", options.to_dict(), lambda _: None))
+        app = LabellingApp(session)
+        async with app.run_test(size=NORMAL) as pilot:
+            await pilot.pause()
+            assert "Rhymes?" in text(app)
+            app.with_run(1, "sft")
+            await pilot.pause(0.7)
+            assert pair(app).prompt in ("rose", "violet", "sun", "sea")
 
 
 async def test_hostile_texts_reach_the_screen_as_glyphs(app: LabellingApp) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from core.config import ConfigError
 from core.preferences.labels import Answer, LabelRecord, Reason, Side
-from core.preferences.quality import model_change
+from core.preferences.quality import Rate, model_change, self_agreement
 from core.preferences.selection import Candidate, ChosenFour, ChosenPair, SelectionConfig
 from core.store import Session
 from core.tasks.table import load_task
@@ -144,6 +144,23 @@ def test_a_correction_keeps_its_place_and_names_what_it_replaces(session: Sessio
     assert session.labels.current()[0].replaces == first.id
     made.undo()
     assert session.labels.current()[0] == first
+
+
+def test_a_corrected_pair_is_shown_again_once_and_compared_with_the_correction(session: Session) -> None:
+    made = Desk(session.labels, session.seed, SelectionConfig(random=0.5, uncertain=0, repeats=0.5, repeat_gap=1))
+    made.offer(Scored(pool()))
+    for _ in range(60):
+        made.answer(Answer.LEFT)
+        newest = session.labels.current()[-1]
+        made.change(newest.id, answer=Answer.TIE)
+        made.change(session.labels.current()[-1].id, answer=Answer.LEFT_MUCH)
+    labels = session.labels.current()
+    repeats = [each for each in labels if each.repeats is not None]
+    assert len(repeats) > 10
+    assert len({each.repeats for each in repeats}) == len(repeats)  # none is shown a third time
+    # The left one was preferred each time, and a repeat has the sides exchanged.
+    assert self_agreement(labels) == Rate(0, len(repeats))
+    assert "you said otherwise before" in after_vote(repeats[0], labels)
 
 
 def test_after_the_vote_it_is_said_whether_you_agreed_with_yourself() -> None:

@@ -50,7 +50,7 @@ CSV_COLUMNS = (
     "id", "time", "annotator", "prompt", "left", "right", "answer", "strength", "chosen", "rejected",
     "left_source", "left_run", "left_step", "left_temperature", "left_seed", "left_score",
     "right_source", "right_run", "right_step", "right_temperature", "right_seed", "right_score",
-    "reward_run", "reward_step", "latency", "reason", "repeats", "replaces", "group", "held_out", "flagged",
+    "reward_run", "reward_step", "latency", "reason", "repeats", "replaces", "original", "group", "held_out", "flagged",
     "guideline", "note",
 )  # fmt: skip
 

@@ -29,6 +29,15 @@ def test_a_changed_label_keeps_its_place_and_its_old_version_stays_in_the_histor
     assert [each.id for event in history.events for each in event.records] == ["a", "b", "c", "b2"]
 
 
+def test_what_counts_is_listed_anew_after_every_change() -> None:
+    history = _with("a")
+    assert (_ids(history), len(history)) == (["a"], 1)
+    history.append(history.add([label(id="b")], time=1.0))
+    assert (_ids(history), len(history)) == (["a", "b"], 2)
+    history.append(history.delete(["a"], time=2.0))
+    assert (_ids(history), len(history)) == (["b"], 1)
+
+
 def test_undo_goes_back_through_every_kind_of_change_to_the_beginning() -> None:
     history = _with("a", "b")
     history.append(history.replace("a", label(id="a2", replaces="a"), time=1.0))

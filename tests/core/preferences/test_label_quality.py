@@ -52,6 +52,19 @@ def test_pace_counts_looking_time_and_not_breaks() -> None:
     assert math.isnan(labels_per_minute([label()]))
 
 
+def test_a_correction_keeps_the_repeat_of_what_it_corrects() -> None:
+    first = label("aa", "bb", Answer.LEFT, id="a")
+    again = label("bb", "aa", Answer.RIGHT, id="r", reason=Reason.REPEAT, repeats="a")  # aa preferred both times
+    assert self_agreement([first, again]) == Rate(1, 1)
+    once = first.corrected("b", 1.0, answer=Answer.RIGHT)
+    assert self_agreement([once, again]) == Rate(0, 1)
+    twice = once.corrected("c", 2.0, answer=Answer.LEFT_MUCH)
+    assert (twice.replaces, twice.original, twice.root) == ("b", "a", "a")
+    assert self_agreement([twice, again]) == Rate(1, 1)
+    # The repeat, too, may be corrected.
+    assert self_agreement([twice, again.corrected("s", 3.0, answer=Answer.LEFT)]) == Rate(0, 1)
+
+
 def test_left_picks_count_decided_labels() -> None:
     answers = (Answer.LEFT, Answer.LEFT_MUCH, Answer.RIGHT_SLIGHTLY, Answer.TIE, Answer.SKIP, Answer.BOTH_BAD)
     assert left_pick_rate([label(answer=each) for each in answers]) == Rate(2, 3)
