@@ -150,13 +150,18 @@ def _text(value: Any) -> str:
 C = TypeVar("C", bound=Config)
 
 
+_KNOBS: dict[type[Config], tuple[Knob, ...]] = {}  # to find out the types of fields takes longest
+
+
 def knobs(config: type[Config]) -> tuple[Knob, ...]:
     """Every knob of a configuration class in the order of its fields."""
-    hints = typing.get_type_hints(config)
-    return tuple(
-        Knob(name=each.name, type=hints[each.name], default=each.default, **each.metadata["knob"])
-        for each in dataclasses.fields(config)
-    )
+    if config not in _KNOBS:
+        hints = typing.get_type_hints(config)
+        _KNOBS[config] = tuple(
+            Knob(name=each.name, type=hints[each.name], default=each.default, **each.metadata["knob"])
+            for each in dataclasses.fields(config)
+        )
+    return _KNOBS[config]
 
 
 def find_knob(config: type[Config], name: str) -> Knob:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
+from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
 from textual.content import Content
@@ -107,8 +108,13 @@ class PlaygroundApp(SessionKeeping):
         self.show_screen(name if name in {entry.name for entry in SCREENS} else SCREENS[0].name)
         for number in (signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self._end_by_signal, number)
+        self.app_resume_signal.subscribe(self, self._back_in_front)
         self.set_interval(_SAVE_UI_EVERY, self._keep_session)
         self.call_after_refresh(self.start_engine)
+
+    def _back_in_front(self, _: App[Any]) -> None:
+        """After Ctrl-Z and fg: the terminal shows nothing of what was there."""
+        self.screen.refresh()
 
     def _keep_session(self) -> None:
         self.save_ui()

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.reactive import Reactive
 from textual.screen import Screen
+from textual.widget import Widget
 
 from core.engine.protocol import Event
 from rlhf_tui.screens.topics import HelpTopic
@@ -21,6 +23,8 @@ class PlaygroundScreen(Screen[None]):
     """A screen of the table. Override :meth:`compose_body` and whichever hooks the screen needs."""
 
     entry_name: ClassVar[str] = ""  # its name in the table of screens
+    # Textual draws the whole screen when another widget has the focus; the two that look different do so themselves.
+    focused: Reactive[Widget | None] = Reactive(None, repaint=False)
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012 - as Textual types it
     VERTICAL_BREAKPOINTS = [(0, "-tiny"), (16, "-short"), (32, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -9,7 +9,6 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
-from textual.widgets import Static
 
 from core.engine.protocol import Event, Metrics, RunState, Samples
 from core.methods.base import Chart as ChartDefinition
@@ -33,6 +32,7 @@ from rlhf_tui.widgets.pipeline import Pipeline
 from rlhf_tui.widgets.progress import ProgressLine
 from rlhf_tui.widgets.run_log import RunLog
 from rlhf_tui.widgets.sample_strip import SampleStrip
+from rlhf_tui.widgets.still_text import StillText
 
 PANES = (("charts", "Charts"), ("knobs", "Knobs"), ("samples", "Samples"), ("log", "Log"))
 _CHANGING_ACTIONS = ("start", "pause", "go_on", "stop", "step", "again", "fork")
@@ -78,7 +78,7 @@ class TrainScreen(TrainActions, PlaygroundScreen):
 
     def compose_body(self) -> Iterable[Widget]:
         yield Pipeline(id="pipeline")
-        yield Static(id="hint")
+        yield StillText(id="hint")
         yield PaneTabs(PANES, id="tabs")
         with Horizontal(id="upper"):
             yield KnobForm(id="knobs")
@@ -133,7 +133,7 @@ class TrainScreen(TrainActions, PlaygroundScreen):
         self._show_samples()
         self.query_one(KnobForm).show(self.method, self.values(), self.only_live())
         line = next_step(state, self.method, self.drafts.get(self.method.name, {}), self.shown)
-        self.query_one("#hint", Static).update(safe_text(line))
+        self.query_one("#hint", StillText).show(safe_text(line))
         # The footer makes its keys anew for this, which costs more than the rest together.
         offered = [self.check_action(action, ()) for action in _CHANGING_ACTIONS]
         if offered != self._offered:
@@ -291,9 +291,13 @@ class TrainScreen(TrainActions, PlaygroundScreen):
             self.set_class(each == name, f"-pane-{each}", update=False)
         self.query_one(PaneTabs).show(name)
         # Where all panes are on the screen nothing looks different, and to style every widget anew takes long.
-        if self.classes & {"-narrow", "-short", "-tiny"}:
+        if self._one_pane_at_a_time:
             self.update_node_styles()
             self.query_one(ChartDeck).touch(fresh=True)
+
+    @property
+    def _one_pane_at_a_time(self) -> bool:
+        return bool(self.classes & {"-narrow", "-short", "-tiny"})
 
     @on(PaneTabs.Chosen)
     def _pane_chosen(self, message: PaneTabs.Chosen) -> None:
@@ -301,7 +305,10 @@ class TrainScreen(TrainActions, PlaygroundScreen):
 
     def action_focus_pane(self, name: str) -> None:
         self._show_pane(name)
-        self.call_after_refresh(self._focus_in, name)
+        if self._one_pane_at_a_time:
+            self.call_after_refresh(self._focus_in, name)  # nothing can be focused before it is displayed
+        else:
+            self._focus_in(name)
 
     def _focus_in(self, name: str) -> None:
         pane = self.query_one(f"#{name}")

@@ -3,15 +3,15 @@
 from typing import TYPE_CHECKING, cast
 
 from textual.content import Content
-from textual.widgets import Static
 
 from rlhf_tui.safe_text import safe_text
+from rlhf_tui.widgets.still_text import StillText
 
 if TYPE_CHECKING:
     from rlhf_tui.app import PlaygroundApp
 
 
-class EngineBanner(Static):
+class EngineBanner(StillText):
     DEFAULT_CSS = """
     EngineBanner {
         height: auto; max-height: 3; padding: 0 1; display: none;
@@ -41,4 +41,4 @@ class EngineBanner(Static):
         elif app.session.read_only:
             words = Content("Read-only: you can look, compare and copy; nothing is trained or saved.")
         self.set_class(bool(words.plain), "-shown")
-        self.update(words)
+        self.show(words)

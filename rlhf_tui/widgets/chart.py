@@ -11,11 +11,20 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
+from textual.style import Style as VisualStyle
 from textual.widget import Widget
 
 from rlhf_tui.plotting import GLYPHS, MARK_GLYPHS, Cell, ChartData, Picture, draw
 from rlhf_tui.safe_text import safe_str, safe_text
 from rlhf_tui.scale import axis_label, number
+
+# By the theme's variables. As component classes they would be matched against the stylesheet at every change of focus.
+_STYLES = {
+    "mark": "$text-warning",
+    "cursor": "bold $foreground",
+    **{f"line-{index}": f"bold $line-{index}" for index in range(1, 7)},
+    **{f"faint-{index}": f"$line-{index} 40%" for index in range(1, 7)},
+}
 
 
 class Chart(Widget, can_focus=True):
@@ -26,22 +35,10 @@ class Chart(Widget, can_focus=True):
         border: round $panel-lighten-2; border-title-color: $foreground; border-subtitle-color: $text-muted;
         min-height: 5; height: 1fr; width: 1fr;
         &:focus { border: round $accent; border-title-style: bold; }
-        & > .chart--axis { color: $text-muted; }
-        & > .chart--empty { color: $text-muted; }
-        & > .chart--mark { color: $text-warning; }
-        & > .chart--cursor { color: $foreground; text-style: bold; }
-        & > .chart--line-1 { color: $line-1; text-style: bold; } & > .chart--faint-1 { color: $line-1 40%; }
-        & > .chart--line-2 { color: $line-2; text-style: bold; } & > .chart--faint-2 { color: $line-2 40%; }
-        & > .chart--line-3 { color: $line-3; text-style: bold; } & > .chart--faint-3 { color: $line-3 40%; }
-        & > .chart--line-4 { color: $line-4; text-style: bold; } & > .chart--faint-4 { color: $line-4 40%; }
-        & > .chart--line-5 { color: $line-5; text-style: bold; } & > .chart--faint-5 { color: $line-5 40%; }
-        & > .chart--line-6 { color: $line-6; text-style: bold; } & > .chart--faint-6 { color: $line-6 40%; }
+        & > .chart--muted { color: $text-muted; }
     }
     """
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "chart--axis", "chart--empty", "chart--mark", "chart--cursor",
-        *(f"chart--{kind}-{index}" for kind in ("line", "faint") for index in range(1, 7)),
-    }  # fmt: skip
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"chart--muted"}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "cursor(-1)", "Read a value", show=False, id="chart.left",
                 tooltip="Move the reading line left"),
@@ -76,6 +73,8 @@ class Chart(Widget, can_focus=True):
         self.reading: float | None = None  # x of the reading line
         self._picture = Picture([])
         self._strips: list[Strip] = []
+        self._styles: dict[str, Style] = {}
+        self._styled_for: tuple[str, VisualStyle] | None = None  # theme and own style that the styles belong to
         self.border_title = safe_text(title)
 
     def show(self, title: str, feed: Callable[[], ChartData]) -> None:
@@ -97,20 +96,27 @@ class Chart(Widget, can_focus=True):
         self._finish()
 
     def _finish(self) -> None:
-        styles: dict[str, Style] = {"": self.rich_style}
-        for row in self._picture.rows:
-            for cell in row:
-                if cell.style not in styles:
-                    styles[cell.style] = self.get_component_rich_style(f"chart--{cell.style}")
-        cursor = self._cursor_column()
+        styles, cursor = self._rich_styles(), self._cursor_column()
         self._strips = [self._strip(row, styles, cursor) for row in self._picture.rows]
         self._title()
         self.refresh()
 
+    def _rich_styles(self) -> dict[str, Style]:
+        """What each style of a cell looks like in this theme."""
+        own = (self.app.theme, self.visual_style)
+        if own != self._styled_for:
+            self._styled_for = own
+            variables = self.app.theme_variables
+            muted = self.get_component_rich_style("chart--muted")
+            self._styles = {"": self.rich_style, "axis": muted, "empty": muted} | {
+                name: (self.visual_style + VisualStyle.parse(words, variables)).rich_style
+                for name, words in _STYLES.items()
+            }
+        return self._styles
+
     def _strip(self, row: list[Cell], styles: dict[str, Style], cursor: int | None) -> Strip:
         if cursor is not None and row[cursor].style == "":
             row = [*row[:cursor], Cell("│", "cursor"), *row[cursor + 1 :]]
-            styles["cursor"] = self.get_component_rich_style("chart--cursor")
         return Strip(
             Segment("".join(cell.glyph for cell in cells), styles[style])
             for style, cells in itertools.groupby(row, key=lambda cell: cell.style)
@@ -194,4 +200,9 @@ class Chart(Widget, can_focus=True):
     def notify_style_update(self) -> None:
         super().notify_style_update()
         if self._picture.rows and self.is_attached:
-            self.call_later(self._finish)  # other colours, the same dots
+            self.call_later(self._recolour)
+
+    def _recolour(self) -> None:
+        """Other colours, the same dots – where the colours are others at all."""
+        if self._styled_for != (self.app.theme, self.visual_style):
+            self._finish()

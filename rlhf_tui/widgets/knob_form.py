@@ -16,11 +16,12 @@ from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 from core.config import Config, ConfigError, Knob, knobs
 from rlhf_tui.safe_text import fit, safe_str, safe_text
 from rlhf_tui.screens.topics import HelpTopic
+from rlhf_tui.widgets.still_text import StillText
 
 NUDGE = 1.25  # factor of + and −
 
@@ -79,6 +80,8 @@ class KnobList(ScrollView, can_focus=True):
         self.at = 0
 
     def show(self, knobs_: tuple[Knob, ...], values: Mapping[str, Any], live_only: bool) -> None:
+        if (knobs_, values, live_only) == (self.knobs, self.values, self.live_only):
+            return
         if knobs_ != self.knobs:
             self.at = 0
         self.knobs, self.values, self.live_only = knobs_, dict(values), live_only
@@ -152,7 +155,7 @@ class KnobForm(Vertical):
     DEFAULT_CSS = """
     KnobForm { border: round $panel-lighten-2; border-title-color: $foreground; border-subtitle-color: $text-muted; }
     KnobForm:focus-within { border: round $accent; border-title-style: bold; }
-    KnobForm #about { height: auto; min-height: 3; max-height: 6; padding: 0 1; color: $text-muted; }
+    KnobForm #about { height: auto; min-height: 5; max-height: 9; padding: 0 1; color: $text-muted; }
     KnobForm #value { display: none; border: none; height: 1; padding: 0 1; background: $boost; }
     KnobForm.-editing #value { display: block; }
     """
@@ -167,11 +170,12 @@ class KnobForm(Vertical):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.error = ""
+        self._titles = ("", "")
 
     def compose(self) -> ComposeResult:
         yield KnobList(id="list")
         yield Input(id="value", compact=True)
-        yield Static(id="about")
+        yield StillText(id="about")
 
     @property
     def list(self) -> KnobList:
@@ -179,8 +183,10 @@ class KnobForm(Vertical):
 
     def show(self, method: HasKnobs, values: Mapping[str, Any], live_only: bool) -> None:
         """``values`` may lack knobs at their default; ``live_only``: the run has begun."""
-        self.border_title = safe_text(f"knobs of {method.title}")
-        self.border_subtitle = "~ can be turned now" if live_only else "* changed"
+        titles = f"knobs of {method.title}", "~ can be turned now" if live_only else "* changed"
+        if titles != self._titles:
+            self._titles = titles
+            self.border_title, self.border_subtitle = safe_text(titles[0]), titles[1]
         known = knobs(method.config)
         if known != self.list.knobs:
             self.remove_class("-editing")
@@ -280,11 +286,11 @@ class KnobForm(Vertical):
         if knob is None:
             return
         if self.error:
-            self.query_one("#about", Static).update(safe_text(f"✗ {self.error}", style="$text-error"))
+            self.query_one("#about", StillText).show(safe_text(f"✗ {self.error}", style="$text-error"))
             return
         facts = [knob.range, knob.unit, f"default {shown(knob.default)}"]
         about = safe_text(knob.help[:1].upper() + knob.help[1:]) + Content(". ")
-        self.query_one("#about", Static).update(about + safe_text(" · ".join(fact for fact in facts if fact)))
+        self.query_one("#about", StillText).show(about + safe_text(" · ".join(fact for fact in facts if fact)))
 
     def help_topic(self) -> HelpTopic:
         knob = self.list.knob

@@ -22,6 +22,11 @@ STATE_STYLES = {
     "running": "$text-success", "pausing": "$text-warning", "paused": "$text-warning",
     "interrupted": "$text-warning", "failed": "$text-error", "done": "$text-success",
 }  # fmt: skip
+_WAY, _BESIDE = " → ", " · "  # of the same length
+
+
+def _more(hidden: int) -> str:
+    return f" +{hidden} ›" if hidden else ""
 
 
 class Pipeline(Widget, can_focus=True):
@@ -53,12 +58,15 @@ class Pipeline(Widget, can_focus=True):
         self.refresh()
 
     def render(self) -> Content:
-        names, width = list(METHODS), self.size.width
-        line = self._line(names, detailed=True)
-        while line.cell_length > width and (dropped := self._least_needed(names)) is not None:
+        """Every method with its progress where there is room for that, else fewer methods, else no progress."""
+        width = self.size.width
+        names = list(METHODS)
+        items = {name: self._item(name, detailed=True) for name in names}
+        while self._length(names, items) > width and (dropped := self._least_needed(names)) is not None:
             names.remove(dropped)
-            line = self._line(names, detailed=line.cell_length < 2 * width)
-        return line if line.cell_length <= width else self._line(names, detailed=False)
+        if self._length(names, items) > width:
+            items = {name: self._item(name, detailed=False) for name in names}
+        return self._line(names, items)
 
     def _least_needed(self, names: list[str]) -> str | None:
         """The last method that is neither selected, nor the way there, nor ever tried."""
@@ -66,34 +74,44 @@ class Pipeline(Widget, can_focus=True):
         tried = [name for name in names[2:] if name != self.selected]
         return spare[-1] if spare else tried[-1] if tried else None
 
-    def _line(self, names: list[str], detailed: bool) -> Content:
-        line = Content("")
-        self._places = []
-        for index, name in enumerate(names):
-            method = METHODS[name]
-            if index:
-                line += Content.styled(" → " if index <= 2 else " · ", "dim")
-            key = f"{key_of(name)} " if key_of(name) else ""
-            item = Content.styled(f" {key}", "dim") + Content.styled(method.title, "bold")
-            item += self._progress(self.runs.get(name), detailed) + Content(" ")
-            start = line.cell_length
-            # One style throughout: reversed colours of several kinds would be a patchwork.
-            line += Content.styled(item.plain, "bold reverse") if name == self.selected else item
-            self._places.append((start, line.cell_length, name))
-        hidden = len(METHODS) - len(names)
-        return line + Content.styled(f" +{hidden} ›", "dim") if hidden else line
+    def _item(self, name: str, detailed: bool) -> Content:
+        key = f"{key_of(name)} " if key_of(name) else ""
+        progress, style = self._progress(self.runs.get(name), detailed)
+        parts = ((f" {key}", "dim"), (METHODS[name].title, "bold"), (progress, style), " ")
+        item = Content.assemble(*parts)
+        # One style throughout: reversed colours of several kinds would be a patchwork.
+        return Content.styled(item.plain, "bold reverse") if name == self.selected else item
 
     @staticmethod
-    def _progress(run: Run | None, detailed: bool) -> Content:
+    def _progress(run: Run | None, detailed: bool) -> tuple[str, str]:
+        """How far a run is, and the style to say it in."""
         if run is None:
-            return Content.styled(" ○", "dim")
-        style = STATE_STYLES.get(run.state, "")
+            return " ○", "dim"
         text = f" {STATE_GLYPHS.get(run.state, '?')}"
         if detailed and run.state != "done":
             text += f" {run.step}/{run.steps}"
             if run.eta is not None:
                 text += f" {duration(run.eta)} left"
-        return Content.styled(text, style)
+        return text, STATE_STYLES.get(run.state, "")
+
+    @staticmethod
+    def _length(names: list[str], items: dict[str, Content]) -> int:
+        """Cells of the line of ``names``."""
+        between = len(_WAY) * (len(names) - 1)
+        return sum(items[name].cell_length for name in names) + between + len(_more(len(METHODS) - len(names)))
+
+    def _line(self, names: list[str], items: dict[str, Content]) -> Content:
+        parts: list[Content | tuple[str, str]] = []
+        self._places = []
+        at = 0
+        for index, name in enumerate(names):
+            if index:
+                parts.append((_WAY if index <= 2 else _BESIDE, "dim"))
+                at += len(_WAY)
+            parts.append(items[name])
+            self._places.append((at, at + items[name].cell_length, name))
+            at += items[name].cell_length
+        return Content.assemble(*parts, (_more(len(METHODS) - len(names)), "dim"))
 
     def action_move(self, distance: int) -> None:
         names = list(METHODS)

@@ -21,8 +21,9 @@ NOT_PASSED_ON = ("NO_COLOR", "COLORTERM", "COLUMNS", "LINES")  # a size in the e
 
 class Terminal:
     def __init__(self, command: list[str], columns: int = 120, rows: int = 40, **environment: str) -> None:
-        self.screen = pyte.Screen(columns, rows)
-        self._stream = pyte.ByteStream(self.screen)
+        self._screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self._screen)
+        self._played = 0  # how many of the bytes the screen has seen
         self.bytes = bytearray()
         self.status: int | None = None
         self.pid, self._fd = pty.fork()
@@ -36,11 +37,22 @@ class Terminal:
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.screen.resize(rows, columns)
 
+    @property
+    def screen(self) -> pyte.Screen:
+        """What stands on it now. Played when it is looked at: that takes longer than the program took to write it."""
+        self._stream.feed(bytes(self.bytes[self._played :]))
+        self._played = len(self.bytes)
+        return self._screen
+
+    def skip(self) -> None:
+        """Do not play what has come since the screen was last looked at; whoever skips has the program draw anew."""
+        self._played = len(self.bytes)
+
     def send(self, keys: str) -> None:
         os.write(self._fd, keys.encode())
 
     def read(self, seconds: float) -> bytes:
-        """What comes within ``seconds``, fed to the screen."""
+        """What comes within ``seconds``."""
         end = time.monotonic() + seconds
         new = bytearray()
         while (left := end - time.monotonic()) > 0 and select.select([self._fd], [], [], left)[0]:
@@ -52,8 +64,11 @@ class Terminal:
                 break
             new += chunk
         self.bytes += new
-        self._stream.feed(bytes(new))
         return bytes(new)
+
+    def answered(self, timeout: float) -> bool:
+        """Wait for the first byte that comes, and leave it there to be read."""
+        return bool(select.select([self._fd], [], [], timeout)[0])
 
     @property
     def text(self) -> str:
