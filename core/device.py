@@ -3,7 +3,9 @@
 A GPU can lose on a model this small, and more CPU threads too: two threads on two busy cores wait for each other.
 """
 
+import ctypes
 import os
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from core.sampling import completion_logits, completions_of
 MOST_THREADS = 4
 WORTH_IT = 1.2  # how much faster more threads, or a GPU, must be to be chosen
 REPEATS = 3
+MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # mallopt's names for them in glibc's malloc.h
 
 
 class DeviceError(ValueError):
@@ -51,8 +54,22 @@ def usable_cores() -> float:
     return cores if quota == "max" else min(cores, int(quota) / int(period))
 
 
+def keep_freed_memory() -> None:
+    """Let glibc keep what tensors free for the next ones; elsewhere nothing happens.
+
+    By default it hands every large tensor back to the system and then pays for fresh, zeroed pages again, in each
+    operation of each step: a fifth of an SFT step's time.
+    """
+    if sys.platform != "linux":
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(MMAP_THRESHOLD, 2**30)
+        mallopt(TRIM_THRESHOLD, 2**31 - 1)
+
+
 def choose_device(wanted: str = "auto", threads: int | None = None) -> DeviceChoice:
-    """Choose, and set torch's number of CPU threads.
+    """Choose, and set torch's number of CPU threads; from here on freed memory stays with the process.
 
     ``wanted``: auto, cpu, cuda, cuda:N or mps. Raises DeviceError when it is not available.
     """
@@ -61,6 +78,7 @@ def choose_device(wanted: str = "auto", threads: int | None = None) -> DeviceCho
         wanted = "cuda:0"
     if wanted != "auto" and wanted not in available:
         raise DeviceError(f"device {wanted} is not available here; there is {', '.join(available)}")
+    keep_freed_memory()
     chosen_threads, why_threads = _choose_threads(threads)
     torch.set_num_threads(chosen_threads)
     plural = "" if chosen_threads == 1 else "s"

@@ -1,12 +1,13 @@
 """Sampling completions, and reading them again: batches of prompts with completions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from core.logprobs import token_logprobs
 from core.models.language_model import LanguageModel
 from core.tokenizer import CharTokenizer
 
@@ -73,6 +74,10 @@ class Rollout(Completions):
     hidden: Tensor | None = None  # [B, T, H]
 
 
+LOOK_EVERY = 8
+"""Tokens between two looks at which rows have ended, off the CPU: each look makes the host wait for the device."""
+
+
 def token_width(batch: Completions) -> int:
     """Columns of the completion part."""
     return batch.tokens.shape[1]
@@ -100,9 +105,10 @@ def completion_hidden(model: LanguageModel, batch: Completions) -> Tensor:
     """
     sequences, lengths = batch.sequences()
     hidden = model.hidden(sequences, lengths)
+    rows, length, width = hidden.shape
     before = batch.prompt_mask.sum(1, keepdim=True) - 1 + torch.arange(batch.tokens.shape[1], device=hidden.device)
-    before = before.clamp(max=hidden.shape[1] - 1)
-    return hidden.gather(1, before.unsqueeze(-1).expand(-1, -1, hidden.shape[-1]))
+    places = before.clamp(max=length - 1) + length * torch.arange(rows, device=hidden.device).unsqueeze(1)
+    return hidden.reshape(-1, width).index_select(0, places.flatten()).view(rows, -1, width)
 
 
 def completion_logits(model: LanguageModel, batch: Completions, temperature: float = 1.0) -> Tensor:
@@ -150,12 +156,12 @@ def _shift_right(z: Tensor, bits: int) -> Tensor:
 def draw(logits: Tensor, uniform: Tensor) -> Tensor:
     """The token at which the cumulated probability passes ``uniform``: [B, V], [B] in [0, 1) -> int64 [B].
 
-    Tokens of probability 0 are never drawn.
+    Tokens of probability 0 are never drawn. Where the logits are not numbers, neither does the result mean anything.
     """
     cumulated = logits.softmax(-1).cumsum(-1)
     total = cumulated[:, -1:]
     threshold = torch.minimum(uniform.unsqueeze(1) * total, total * (1 - 2**-23))
-    return (cumulated <= threshold).sum(1)
+    return torch.searchsorted(cumulated, threshold, right=True).squeeze(1).clamp(max=logits.shape[-1] - 1)
 
 
 def generate(
@@ -212,35 +218,40 @@ def _write(
         hidden, state = hidden[which], model.select(state, which)
 
     rows = torch.arange(len(prompts), device=device)  # rows still being written
+    going = torch.ones(len(prompts), dtype=torch.bool, device=device)  # which of them have not ended
+    look_every = 1 if device.type == "cpu" else LOOK_EVERY
+    numbers = numbers.t().contiguous()
     tokens = torch.full((len(prompts), max_new_tokens), CharTokenizer.pad_id, device=device)
     logprobs = torch.zeros(len(prompts), max_new_tokens, device=device, dtype=hidden.dtype)
-    kept: list[tuple[Tensor, Tensor, Tensor]] = []
+    logits = hidden.new_zeros(len(prompts), max_new_tokens if keep else 0, model.vocabulary_size)
+    states = hidden.new_zeros(len(prompts), max_new_tokens if keep else 0, hidden.shape[-1])
     written = max_new_tokens
     for t in range(max_new_tokens):
-        logits = model.logits(hidden) / temperature
-        drawn = draw(filter_logits(logits, top_k, top_p), numbers[rows, t])
-        tokens[rows, t] = drawn
-        logprobs[rows, t] = F.log_softmax(logits, -1).gather(1, drawn.unsqueeze(1)).squeeze(1)
+        now = model.logits(hidden) / temperature
+        drawn = draw(filter_logits(now, top_k, top_p), numbers[t].index_select(0, rows))
+        drawn = torch.where(going, drawn, CharTokenizer.pad_id)
+        tokens[:, t].index_copy_(0, rows, drawn)
+        logprobs[:, t].index_copy_(0, rows, token_logprobs(now, drawn) * going)
         if keep:
-            kept.append((rows, logits, hidden))
-        going = (drawn != CharTokenizer.eos_id).nonzero().squeeze(1)
-        if len(going) == 0:
-            written = t + 1
-            break
-        if len(going) < len(rows):
-            rows, drawn, state = rows[going], drawn[going], model.select(state, going)
+            logits[:, t].index_copy_(0, rows, now)
+            states[:, t].index_copy_(0, rows, hidden)
+        going = going & (drawn != CharTokenizer.eos_id)
+        if (t + 1) % look_every == 0:
+            left = going.nonzero().squeeze(1)
+            if len(left) == 0:
+                written = t + 1
+                break
+            if len(left) < len(rows):
+                rows, drawn, going = rows[left], drawn[left], going[left]
+                state = model.select(state, left)
         if t + 1 < max_new_tokens:
             hidden, state = model.advance(drawn, state)
 
     tokens = tokens[:, :written]
-    rollout = Rollout(
-        prompts=prompt_tokens[which], prompt_mask=prompt_mask[which], tokens=tokens,
-        mask=tokens != CharTokenizer.pad_id, logprobs=logprobs[:, :written],
+    mask = tokens != CharTokenizer.pad_id
+    written = max(1, int(mask.sum(1).max()))
+    return Rollout(
+        prompts=prompt_tokens[which], prompt_mask=prompt_mask[which], tokens=tokens[:, :written],
+        mask=mask[:, :written], logprobs=logprobs[:, :written],
+        logits=logits[:, :written] if keep else None, hidden=states[:, :written] if keep else None,
     )  # fmt: skip
-    if not keep:
-        return rollout
-    all_logits = logits.new_zeros(len(prompts), written, logits.shape[-1])
-    all_hidden = hidden.new_zeros(len(prompts), written, hidden.shape[-1])
-    for t, (at, step_logits, step_hidden) in enumerate(kept):
-        all_logits[at, t], all_hidden[at, t] = step_logits, step_hidden
-    return replace(rollout, logits=all_logits, hidden=all_hidden)

@@ -15,7 +15,8 @@ FORBIDDEN_LOGIT = -1e9  # finite on purpose: −inf turns 0·(log p) into NaN in
 class LanguageModel(nn.Module, ABC):
     """A causal model over letters: the hidden state at a position has read that position and those before it.
 
-    B batch, L length, H hidden width, V vocabulary. Sequences are padded on the right.
+    B batch, L length, H hidden width, V vocabulary. Sequences are padded on the right. Gradients pass through
+    :meth:`hidden` and :meth:`logits`; :meth:`begin`, :meth:`advance` and :meth:`select` are for sampling.
     """
 
     second_order = False

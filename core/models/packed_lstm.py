@@ -43,6 +43,24 @@ class Packing:
         return empty.index_put((self.rows, self.times), values)
 
 
+def hyperbolic_tangent(x: Tensor, out: Tensor) -> Tensor:
+    """tanh(x) into ``out``, as 2σ(2x) − 1: on the CPU torch's sigmoid takes a quarter of the time of its tanh."""
+    return torch.mul(x, 2.0, out=out).sigmoid_().mul_(2.0).sub_(1.0)
+
+
+def activate(gates: Tensor) -> tuple[Tensor, ...]:
+    """Gate inputs [B, 4H] in torch's order, changed in place -> input, forget, cell and output gates, [B, H] each.
+
+    One sigmoid over all four, for the reason given at :func:`hyperbolic_tangent`.
+    """
+    width = gates.shape[1] // 4
+    cell = gates[:, 2 * width : 3 * width]
+    cell.mul_(2.0)
+    gates.sigmoid_()
+    cell.mul_(2.0).sub_(1.0)
+    return gates.chunk(4, 1)
+
+
 class Recurrence(torch.autograd.Function):
     """One layer's recurrence (gates in torch's order: input, forget, cell, output); N tokens, H hidden width."""
 
@@ -50,7 +68,7 @@ class Recurrence(torch.autograd.Function):
     def forward(ctx: Any, projected: Tensor, weight: Tensor, sizes: Sequence[int]) -> Tensor:
         """Inputs times their weights plus biases [N, 4H], recurrent weight [4H, H] -> hidden states [N, H]."""
         count, width = projected.shape[0], weight.shape[1]
-        gates = projected.detach().clone()
+        gates = torch.empty_like(projected)
         cells, squashed, hidden = (projected.new_empty(count, width) for _ in range(3))
         transposed = weight.t()
         before, here = 0, 0
@@ -58,16 +76,14 @@ class Recurrence(torch.autograd.Function):
             now = slice(here, here + size)
             gate = gates[now]
             if step:
-                gate.addmm_(hidden[before : before + size], transposed)
-            gate[:, : 2 * width].sigmoid_()
-            gate[:, 2 * width : 3 * width].tanh_()
-            gate[:, 3 * width :].sigmoid_()
-            i, f, g, o = gate.chunk(4, 1)
+                torch.addmm(projected[now], hidden[before : before + size], transposed, out=gate)
+            else:
+                gate.copy_(projected[now])
+            i, f, g, o = activate(gate)
             torch.mul(i, g, out=cells[now])
             if step:
                 cells[now].addcmul_(f, cells[before : before + size])
-            torch.tanh(cells[now], out=squashed[now])
-            torch.mul(o, squashed[now], out=hidden[now])
+            torch.mul(o, hyperbolic_tangent(cells[now], out=squashed[now]), out=hidden[now])
             before, here = here, here + size
         ctx.save_for_backward(weight, gates, cells, squashed, hidden)
         ctx.sizes = sizes
@@ -76,38 +92,35 @@ class Recurrence(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        """Back through time; what does not depend on the recursion is computed for all tokens at once."""
+        """Back through time, step by step; the weight's gradient is one product at the end."""
         weight, gates, cells, squashed, hidden = ctx.saved_tensors
-        sizes, width = ctx.sizes, weight.shape[1]
-        i, f, g, o = gates.chunk(4, 1)
-        first = sizes[0]
-        previous = _one_step_earlier(sizes, torch.stack([cells, hidden], 1))
-        # d(gate input)/d(cell) of the input, forget and cell gates, [N, 3, H]; d(output gate input)/d(hidden)
-        to_cell = torch.empty(len(gates), 3, width, dtype=gates.dtype, device=gates.device)
-        torch.mul(g * i, 1 - i, out=to_cell[:, 0])
-        to_cell[:first, 1] = 0
-        to_cell[first:, 1] = previous[:, 0] * f[first:] * (1 - f[first:])
-        torch.mul(i, 1 - g * g, out=to_cell[:, 2])
-        to_output = squashed * o * (1 - o)
-        through = o * (1 - squashed * squashed)  # d(hidden)/d(cell)
-
+        sizes = ctx.sizes
+        through_sigmoid, through_tanh = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
         projected = torch.empty_like(gates)
         end = len(gates)
         later_hidden = later_cell = None
-        for size in reversed(sizes):
-            now = slice(end - size, end)
-            d_hidden = grad[now].clone()
+        for step in reversed(range(len(sizes))):
+            start = end - sizes[step]
+            i, f, g, o = gates[start:end].chunk(4, 1)
+            d_i, d_f, d_g, d_o = projected[start:end].chunk(4, 1)
+            d_hidden = grad[start:end]
             if later_hidden is not None:
+                d_hidden = d_hidden.clone()
                 d_hidden[: len(later_hidden)] += later_hidden
-            d_cell = d_hidden * through[now]
+            d_cell = through_tanh(d_hidden * o, squashed[start:end])
             if later_cell is not None:
                 d_cell[: len(later_cell)] += later_cell
-            d_gates = projected[now]
-            torch.mul(d_cell.unsqueeze(1), to_cell[now], out=d_gates.view(size, 4, width)[:, :3])
-            torch.mul(d_hidden, to_output[now], out=d_gates[:, 3 * width :])
-            later_hidden, later_cell = d_gates @ weight, d_cell * f[now]
-            end -= size
-        return projected, projected[first:].t() @ previous[:, 1], None
+            through_sigmoid(d_hidden * squashed[start:end], o, grad_input=d_o)
+            through_sigmoid(d_cell * g, i, grad_input=d_i)
+            through_tanh(d_cell * i, g, grad_input=d_g)
+            if step:
+                earlier = cells[start - sizes[step - 1] :][: sizes[step]]
+                through_sigmoid(d_cell * earlier, f, grad_input=d_f)
+                later_hidden, later_cell = projected[start:end] @ weight, d_cell * f
+            else:
+                d_f.zero_()
+            end = start
+        return projected, projected[sizes[0] :].t() @ _one_step_earlier(sizes, hidden), None
 
 
 def _one_step_earlier(sizes: Sequence[int], values: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from core.device import choose_device
 from core.evaluation.optimal import ReferenceSample, optimality, reference_sample
 from core.evaluation.probe import measure, probe_rollout
 from core.methods.table import METHODS
@@ -174,7 +175,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, default=None, help="append a line of JSON per experiment and seed")
     options = parser.parse_args()
-    torch.set_num_threads(1)
+    choose_device("cpu", threads=1)
     names = options.experiments or list(EXPERIMENTS)
     results: dict[str, list[Figures]] = {name: [] for name in names}
     for seed in options.seeds:

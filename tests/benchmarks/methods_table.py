@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 import torch
 
 from core.config import make
+from core.device import choose_device
 from core.evaluation.best_of_n import best_of_n
 from core.evaluation.diversity import distinct_2, unique_fraction
 from core.evaluation.optimal import LEAST_EFFECTIVE, ReferenceSample, optimality, reference_sample
@@ -208,7 +209,7 @@ def main() -> int:
     if wanted.show:
         print(table(results))
         return 0
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    choose_device("cpu", threads=int(os.environ.get("OMP_NUM_THREADS", "1")))
     changes = dict(each.split("=", 1) for each in wanted.set)
     for seed in wanted.seeds:
         rows = [r for r in ROWS if r.label in wanted.only and not done(results, r, seed)]

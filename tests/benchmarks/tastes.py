@@ -21,6 +21,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from learning import Bench, Figures, finish
 
+from core.device import choose_device
 from core.evaluation.diversity import unique_fraction
 from core.evaluation.probe import DIVERSITY_COMPLETIONS
 from core.models.language_model import LanguageModel
@@ -209,7 +210,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, default=None, help="append a line of JSON per experiment and seed")
     options = parser.parse_args()
-    torch.set_num_threads(1)
+    choose_device("cpu", threads=1)
     names = options.experiments or list(EXPERIMENTS)
     results: dict[str, list[Figures]] = {name: [] for name in names}
     for seed in options.seeds:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import torch
 
+from core.device import choose_device
 from core.losses import sft_loss
 from core.models.build import BackboneConfig, build_language_model
 from core.sampling import completion_logits, completions_of
@@ -33,7 +34,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 def main() -> None:
     """Print peak, time and share."""
-    torch.set_num_threads(1)
+    choose_device("cpu", threads=1)
     square = torch.randn(1024, 1024)
     peak = 2 * 1024**3 / seconds(lambda: square @ square)
     task = load_task("words", 42)
