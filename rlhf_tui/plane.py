@@ -12,7 +12,7 @@ from rlhf_tui.safe_text import fit
 from rlhf_tui.scale import Scale, tick_label, ticks, value_range
 from rlhf_tui.series import Array, RunSeries, exponential_average
 
-FINAL = 20  # the figure of a run is the mean of its last measurements
+FINAL = 20  # the figure of a run is the mean of the measurements of its last steps
 FRONTIER, BEST_OF_N, FAINT = 7, 8, 8  # palette numbers; the last is added for what is faint
 _HUGE = 1e6  # beyond it nothing is drawn
 _POINTS = 300  # of a path
@@ -27,13 +27,14 @@ class Path:
     kl: Array
     reward: Array
     chosen: bool = False
+    last: int = FINAL  # of the measurements, those that are averaged for the figure of the run
 
     @property
     def final(self) -> tuple[float, float] | None:
         """KL and reward at its end; None before anything is measured."""
         if not len(self.kl):
             return None
-        return float(self.kl[-FINAL:].mean()), float(self.reward[-FINAL:].mean())
+        return float(self.kl[-self.last :].mean()), float(self.reward[-self.last :].mean())
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,17 @@ class PlaneData:
 
 
 def path_of(series: RunSeries, reward: str, label: str, chosen: bool = False) -> Path:
-    """The steps at which both KL and ``reward`` were measured."""
-    kl, scores = series.tracks.get("objective/kl"), series.tracks.get(reward)
+    """The steps at which both KL and ``reward`` were measured.
+
+    KL counts from what the run began with, also where its reference was refreshed: the frontier does so too.
+    """
+    tracks = series.tracks
+    kl, scores = tracks.get("objective/kl_from_start", tracks.get("objective/kl")), tracks.get(reward)
     if kl is None or scores is None:
         return Path(label, np.empty(0), np.empty(0), chosen)
-    _, of_kl, of_scores = np.intersect1d(kl.rows.values, scores.rows.values, return_indices=True)
-    return Path(label, kl.values.values[of_kl], scores.values.values[of_scores], chosen)
+    rows, of_kl, of_scores = np.intersect1d(kl.rows.values, scores.rows.values, return_indices=True)
+    last = int((rows > rows[-1] - FINAL).sum()) if len(rows) else 0  # a row is a step; some methods measure few
+    return Path(label, kl.values.values[of_kl], scores.values.values[of_scores], chosen, last)
 
 
 def draw_plane(data: PlaneData, width: int, height: int) -> Picture:

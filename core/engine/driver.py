@@ -41,7 +41,7 @@ class RunDriver:
         self.saver.start_clock(self.seconds)
         self.latest: tuple[int, Weights] = (0, {})  # weights after the last whole step, and that step
         self._remember_weights()
-        self.reference_strip: list[SampleText] | None = None  # written once: the reference does not change
+        self.reference_strip: tuple[int, list[SampleText]] | None = None  # by where the reference stands
         self._session = session
         self._recorder = recorder
         self._emit = emit

@@ -104,6 +104,8 @@ def fork_saved(
         at = loaded.record.step
         trainer = fork_snapshot(record, found, at, values["completions"], changes, place)
         message = f"forked from the snapshot of step {at}: fresh optimizer"
+        if getattr(trainer.config, "reference_refresh", 0):
+            message += ", and the reference that the run began with"
     kept = loaded.record
     if not kept.name:
         checkpoints.save(

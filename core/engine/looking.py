@@ -1,7 +1,7 @@
 """Completions to look at: of any run at any step, the same texts for the same seed, with what is known of each."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -10,6 +10,8 @@ from torch import Tensor
 
 from core.engine.protocol import SampleText
 from core.engine.references import ReferenceSamples
+from core.evaluation.best_of_n import BestOf
+from core.evaluation.probe import joined
 from core.logprobs import exact_kl, masked_sum, token_logprobs
 from core.models.build import BackboneConfig, build_language_model
 from core.models.language_model import LanguageModel
@@ -21,6 +23,7 @@ from core.trainers.base import TrainerInputs, Weights
 from core.trainers.models import frozen, load_reward_model
 
 CACHED = 12  # models; one is about a megabyte
+DRAWN = 512  # completions of a best of n between two turns of a run
 
 Source = tuple[int, int]  # run and step
 
@@ -89,38 +92,65 @@ def _used(cache: OrderedDict[Source, T], source: Source) -> T:
 
 def write(model: LanguageModel, task: Task, wanted: Wanted) -> Rollout:
     """The completions that ``wanted`` asks for. A text depends on its prompt, its turn and the seed alone."""
+    return _draw(model, task, wanted, wanted.prompts, _row_seeds(wanted, 1), keep=True)
+
+
+def write_best(
+    model: LanguageModel, task: Task, wanted: Wanted, best_of: BestOf
+) -> Generator[None, None, Rollout]:  # fmt: skip
+    """The best of ``n`` draws for each, the first of which is what :func:`write` gives; yields between pieces."""
+    pieces, seeds = [], _row_seeds(wanted, best_of.n)
+    for rows in torch.arange(len(wanted.prompts)).split(max(1, DRAWN // best_of.n)):
+        prompts = [wanted.prompts[row] for row in rows.tolist() for _ in range(best_of.n)]
+        at = best_of.n * int(rows[0])
+        pieces.append(best_of.pick(_draw(model, task, wanted, prompts, seeds[at : at + len(prompts)], keep=False)))
+        yield
+    return joined(pieces)
+
+
+def _row_seeds(wanted: Wanted, draws: int) -> list[int]:
+    """A seed for each of ``draws`` draws of each completion, those of one completion next to one another."""
     turns: dict[str, int] = {}
     seeds = []
     for prompt in wanted.prompts:
         turns[prompt] = turns.get(prompt, -1) + 1
-        seeds.append(derived_seed(wanted.seed, f"look/{prompt}", turns[prompt]))
+        purposes = [f"look/{prompt}", *(f"look/{prompt}/draw {draw}" for draw in range(1, draws))]
+        seeds += [derived_seed(wanted.seed, purpose, turns[prompt]) for purpose in purposes]
+    return seeds
+
+
+def _draw(
+    model: LanguageModel, task: Task, wanted: Wanted, prompts: Sequence[str], seeds: list[int], keep: bool
+) -> Rollout:
     return generate(
-        model, [task.encode_prompt(each) for each in wanted.prompts], wanted.max_new_tokens or task.max_new_tokens,
-        wanted.temperature, wanted.top_k, wanted.top_p, row_seeds=torch.tensor(seeds), keep=True,
+        model, [task.encode_prompt(each) for each in prompts], wanted.max_new_tokens or task.max_new_tokens,
+        wanted.temperature, wanted.top_k, wanted.top_p, row_seeds=torch.tensor(seeds), keep=keep,
     )  # fmt: skip
 
 
 @torch.no_grad()
 def describe(
     rollout: Rollout, prompts: Sequence[str], cache: ModelCache, temperature: float,
-    policy: LanguageModel, reference: LanguageModel | None, reward: LearnedReward | None,
+    policy: LanguageModel | None, reference: LanguageModel | None, reward: LearnedReward | None,
 ) -> list[SampleText]:  # fmt: skip
     """Each completion with its scores, its log-prob under both models and KL(policy ‖ reference) along it.
 
-    The same meaning whoever wrote the rollout, so that both columns of a comparison can be compared.
+    None for ``policy`` or ``reference``: no model says how likely its texts are. The same meaning whoever wrote the
+    rollout, so that both columns of a comparison can be compared.
     """
-    logits = completion_logits(policy, rollout, temperature)
-    logprobs = masked_sum(token_logprobs(logits, rollout.tokens), rollout.mask, 1).tolist()
-    reference_logprobs: Sequence[float | None] = [None] * len(rollout)
-    kls: Sequence[float | None] = [None] * len(rollout)
-    if reference is not None:
-        reference_logits = completion_logits(reference, rollout, temperature)
-        reference_logprobs = masked_sum(token_logprobs(reference_logits, rollout.tokens), rollout.mask, 1).tolist()
-        kls = masked_sum(exact_kl(logits, reference_logits), rollout.mask, 1).tolist()
-    gold: Sequence[float | None] = [None] * len(rollout)
+    unknown: Sequence[float | None] = [None] * len(rollout)
+    both = [None if each is None else completion_logits(each, rollout, temperature) for each in (policy, reference)]
+    logprobs, reference_logprobs = (
+        unknown if each is None else masked_sum(token_logprobs(each, rollout.tokens), rollout.mask, 1).tolist()
+        for each in both
+    )
+    kls = unknown
+    if both[0] is not None and both[1] is not None:
+        kls = masked_sum(exact_kl(both[0], both[1]), rollout.mask, 1).tolist()
+    gold = unknown
     if cache.gold is not None:
         gold = cache.gold(rollout).tolist()
-    learned: Sequence[float | None] = [None] * len(rollout)
+    learned = unknown
     members: Sequence[list[float]] = [[] for _ in range(len(rollout))]
     if reward is not None:
         each: Tensor = reward.model.each(rollout)

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 from core.engine.launching import RefusedError
 from core.engine.protocol import BestOfNPlace, Evaluate, Event, Frontier, OptimalPlace, Plane
 from core.engine.references import digest
+from core.evaluation.best_of_n import KL_COMPLETIONS, BestOf, BestOfNPoint, best_of_n_optimality, best_of_n_point
 from core.evaluation.frontier import frontier
-from core.evaluation.optimal import LEAST_EFFECTIVE, Optimality, optimality
+from core.evaluation.optimal import LEAST_EFFECTIVE, Optimality, optimality, reference_sample
 from core.methods.table import find_method
 from core.models.language_model import LanguageModel
 from core.rewards.sources import RewardSource
 
 if TYPE_CHECKING:
+    from core.engine.policies import Policy
     from core.engine.workspace import Workspace
 
 DEFAULT_BETA = 0.2
@@ -47,7 +49,7 @@ def judge(workspace: "Workspace", reward_run: int | None) -> Judge:
 
 
 def measure_optimality(
-    workspace: "Workspace", command: Evaluate, policy: LanguageModel
+    workspace: "Workspace", command: Evaluate, policy: "Policy"
 ) -> Generator[None, None, tuple[dict[str, float], list[str]]]:
     """Values, and notes on what they lack; yields between slices. Raises RefusedError."""
     _check_count("per_prompt", command.per_prompt)
@@ -60,10 +62,25 @@ def measure_optimality(
     judged = judge(workspace, command.reward_run)
     samples = workspace.models.reference_samples
     sample = yield from samples.sample(reference, judged.name, judged.reward, command.reference_per_prompt)
-    found = yield from optimality(
-        policy, reference, workspace.task, judged.reward, beta, sample, command.per_prompt
-    )  # fmt: skip
+    if policy.best_of is None:
+        found = yield from optimality(
+            policy.model, reference, workspace.task, judged.reward, beta, sample, command.per_prompt
+        )  # fmt: skip
+    else:
+        try:
+            found = yield from best_of_n_optimality(policy.best_of, beta, sample)
+        except ValueError as error:
+            raise RefusedError(str(error)) from error
     return _values(found), _notes(found, judged)
+
+
+def best_of_n_estimate(
+    workspace: "Workspace", model: LanguageModel, best_of: BestOf
+) -> Generator[None, None, BestOfNPoint]:
+    """Where best of n of a model stands on the probe prompts; yields between draws."""
+    per_prompt = max(KL_COMPLETIONS, 2 * best_of.n)
+    sample = yield from reference_sample(model, workspace.task, best_of.reward, per_prompt)
+    return best_of_n_point(sample.rewards, best_of.n)
 
 
 def chosen_beta(workspace: "Workspace", command: Evaluate) -> float:

@@ -84,7 +84,7 @@ class Server:
         self._environment: Environment | None = None
         self._handlers: dict[type[Command], Callable[[Any], Event | None]] = {
             Hello: self._hello, Open: self._open, Close: self._close, Quit: self._quit,
-            Sample: lambda command: sample(self._session(), command),
+            Sample: lambda command: self._answer_soon(command, sample(self._session(), command), "sample"),
             Score: lambda command: score(self._session(), command),
             Evaluate: lambda command: self._take_on(command, evaluate(self._session(), command), "evaluation"),
             Frontier: lambda command: self._take_on(command, plane(self._session(), command), "frontier"),
@@ -238,6 +238,15 @@ class Server:
         """Work on an answer from now on, fairly beside what trains."""
         least = min((each.used for each in self._active()), default=0.0)
         self.jobs.append(Asked(command.id, job, least, what))
+
+    def _answer_soon(self, command: Command, job: Job, what: str) -> Event | None:
+        """Answer at once where there is nothing to wait for, else work on it from now on."""
+        try:
+            next(job)
+        except StopIteration as end:
+            return cast(Event, end.value)
+        self._take_on(command, job, what)
+        return None
 
     def _session(self) -> Workspace:
         if self.workspace is None:

@@ -145,7 +145,13 @@ def optimality(
     values = scores - beta * kl
     objective, error = values.mean().item(), (values.std() / math.sqrt(len(values))).item()
     best = optimal_point(torch.stack(all_rewards), beta, torch.stack(log_weights))
-    reference_reward = sample.rewards.mean().item()
+    return held_against(best, sample.rewards.mean().item(), objective, error, scores.mean().item(), kl.mean().item())
+
+
+def held_against(
+    best: OptimalPoint, reference_reward: float, objective: float, error: float, reward: float, kl: float
+) -> Optimality:
+    """A policy's J = reward − β·KL, known up to ``error``, as a share of the way from the reference to ``best``."""
     distance = best.objective - reference_reward
     trusted = best.effective_sample_size >= LEAST_EFFECTIVE and distance > 0
     return Optimality(
@@ -153,8 +159,8 @@ def optimality(
         standard_error=error / distance if trusted else 0.0,
         objective=objective,
         objective_error=error,
-        reward=scores.mean().item(),
-        kl=kl.mean().item(),
+        reward=reward,
+        kl=kl,
         reference_reward=reference_reward,
         best=best,
     )

@@ -11,8 +11,9 @@ GOLD_AND_LEARNED = Chart(
     "Learned reward up while gold falls is reward hacking, not progress.",
 )  # fmt: skip
 SEQUENCE_KL = Chart(
-    "KL", ("objective/kl",),
-    "Exact KL from policy to reference, summed over a completion, mean over completions, in nats.",
+    "KL", ("objective/kl", "objective/kl_from_start"),
+    "Exact KL from policy to reference, summed over a completion, mean over completions, in nats. Where the reference "
+    "is refreshed, a second line counts from the one that the run began with.",
     "Growing KL is the price paid for reward, not an error in itself; 5 nats is far for this model.",
 )  # fmt: skip
 POLICY_ENTROPY = Chart(
@@ -46,7 +47,7 @@ class AlignmentConfig(PolicyConfig):
     )
     reference_refresh: int = knob(
         0, "steps after which the reference becomes the policy of the moment; 0 never. From then on KL is counted from "
-        "there: the drift from the first reference is neither paid for nor seen",
+        "there: the drift from the first reference is no longer paid for",
         minimum=0, maximum=1_000_000, unit="steps",
     )  # fmt: skip
     ensemble: str = knob(

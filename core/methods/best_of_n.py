@@ -26,8 +26,8 @@ BEST_OF_N = Method(
     summary="Draws n completions and keeps the one with the highest reward: a policy to compare with; "
     "nothing is trained.",
     when="First of all: it says what the reward prefers, and what a trained policy has to beat.",
-    pitfalls="Each answer costs n completions for ever. Its KL is at most log n − (n−1)/n. The samples shown beside a "
-    "run are single draws of the policy below, not its best of n.",
+    pitfalls="Each answer costs n completions for ever. Its KL is at most log n − (n−1)/n. A run that starts from it "
+    "starts from what it draws from: there are no weights that pick.",
     charts=(
         GOLD_AND_LEARNED,
         Chart(

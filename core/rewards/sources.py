@@ -67,3 +67,19 @@ class WeightedSum:
 
     def __call__(self, batch: Completions) -> Tensor:
         return self.weight * self.first(batch) + (1 - self.weight) * self.second(batch)
+
+
+def chosen_reward(
+    wanted: str, gold: GoldReward | None, learned: LearnedReward | None, learned_weight: float
+) -> RewardSource:
+    """The source that a ``reward`` knob names: gold, learned or mixed. Raises ValueError for one that there is not."""
+    sources: dict[str, RewardSource | None] = {"gold": gold, "learned": learned}
+    for name, source in sources.items():
+        if source is None and wanted in (name, "mixed"):
+            raise ValueError(f"reward={wanted} needs a {name} reward, and there is none")
+    if wanted == "mixed":
+        assert learned is not None and gold is not None
+        return WeightedSum(learned, gold, learned_weight)
+    source = sources[wanted]
+    assert source is not None
+    return source

@@ -86,6 +86,7 @@ class Trainer(ABC, Generic[C]):
         self.config = config
         self.inputs = inputs
         self.step_number = 0  # steps done
+        self.reference_step = 0  # where the reference stood when it was taken: 0 is what the run began with
         self.completions = 0  # sampled so far; examples seen where nothing is sampled
         self.stop_reason = ""  # why the run ended before its last step
         self.alerts: list[TrainerAlert] = []  # emptied by whoever shows them

@@ -5,16 +5,13 @@ from collections.abc import Generator, Mapping
 import torch
 from torch import Tensor
 
-from core.evaluation.best_of_n import BestOfNPoint, best_of_n, best_of_n_point
-from core.evaluation.probe import measure
+from core.evaluation.best_of_n import KL_COMPLETIONS, BestOf, BestOfNPoint, best_of_n_point, probe_best_of_n
 from core.methods.best_of_n import BestOfNConfig
 from core.randomness import generator_for
-from core.sampling import generate
+from core.sampling import Rollout, generate
 from core.trainers.base import Phase, TrainerInputs
 from core.trainers.experience import Experience, Metrics
 from core.trainers.groups import GroupTrainer
-
-KL_COMPLETIONS = 512  # of each probe prompt, from which the KL is estimated
 
 
 class BestOfNTrainer(GroupTrainer[BestOfNConfig]):
@@ -61,25 +58,17 @@ class BestOfNTrainer(GroupTrainer[BestOfNConfig]):
             yield "probe"
         return best_of_n_point(torch.stack(rewards), self.group_size)
 
-    def validate(self, beta: float) -> tuple[dict[str, float], float]:
-        """What best of n writes to the probe prompts."""
-        assert self.point is not None
-        task, config = self.inputs.task, self.config
-        prompts = [
-            task.encode_prompt(task.probe_prompts[row % len(task.probe_prompts)])
-            for row in range(config.probe_completions)
-        ]
-        best = best_of_n(
-            self.policy, prompts, self.group_size, self.reward, task.max_new_tokens, config.temperature,
-            generator_for(0, "probe"),
+    def probe(self, count: int, temperature: float) -> Rollout:
+        """The best of n of each."""
+        task = self.inputs.task
+        return probe_best_of_n(
+            self.policy, task, task.probe_prompts, count, 0, BestOf(self.group_size, self.reward), temperature
         )  # fmt: skip
-        found = measure(best, task, self.gold, self.learned, None)
-        gold, learned = (each.mean if each else None for each in (found.gold_reward, found.learned_reward))
-        objective = self.watched_reward(gold, learned) - beta * self.point.kl
-        metrics = {f"probe/{name}": value for name, value in found.metrics().items()}
-        for name in ("distinct_2", "unique_fraction"):
-            metrics[name] = metrics.pop(f"probe/{name}")
-        return metrics | {"probe/objective/kl": self.point.kl, "probe/objective": objective}, objective
+
+    def probed_kls(self, rollout: Rollout, temperature: float) -> dict[str, float]:
+        """Of the policy that picks; the one that draws is the reference."""
+        assert self.point is not None
+        return {"probe/objective/kl": self.point.kl}
 
     def advantages(self, rewards: Tensor) -> Tensor:
         return torch.zeros_like(rewards)

@@ -5,15 +5,24 @@ from typing import Generic, TypeVar
 
 from torch import nn
 
-from core.evaluation.probe import measure, probe_rollout
+from core.evaluation.diversity import distinct_2, unique_fraction
+from core.evaluation.probe import DIVERSITY_COMPLETIONS, Measured, measure, probe_rollout, sequence_kl
 from core.methods.alignment import AlignmentConfig
 from core.models.language_model import LanguageModel
 from core.models.reward_model import RewardEnsemble
 from core.rewards.sources import GoldReward, LearnedReward
 from core.sampling import Rollout
-from core.trainers.base import Trainer, TrainerAlert, TrainerInputs, TrainingDivergedError, Weights
+from core.trainers.base import (
+    Trainer,
+    TrainerAlert,
+    TrainerInputs,
+    TrainerState,
+    TrainingDivergedError,
+    Weights,
+)
 from core.trainers.models import fresh_policy, frozen_reward_model, reference_policy
 
+DIVERSITY = {"distinct_2": distinct_2, "unique_fraction": unique_fraction}  # of 256 completions at temperature 1
 P = TypeVar("P", bound=AlignmentConfig)
 
 
@@ -40,19 +49,32 @@ class PolicyTrainer(Trainer[P], Generic[P]):
 
         That is reward − β·KL: the reward alone rarely falls while a policy drifts into nonsense.
         """
-        task, temperature = self.inputs.task, self.config.temperature
-        rollout = probe_rollout(
-            self.final_policy(), task, task.probe_prompts, self.config.probe_completions, 0, temperature
-        )
-        found = measure(rollout, task, self.gold, self.learned, self.reference, temperature)
-        assert found.kl is not None
+        count, temperature = self.config.probe_completions, self.config.temperature
+        rollout = self.probe(count, temperature)
+        found = measure(rollout, self.inputs.task, self.gold, self.learned, None)
+        kls = self.probed_kls(rollout, temperature)
         gold, learned = (each.mean if each else None for each in (found.gold_reward, found.learned_reward))
-        reward = self.watched_reward(gold, learned)
-        metrics = {f"probe/{name}": value for name, value in found.metrics().items()}
-        for name in ("distinct_2", "unique_fraction"):
-            metrics[name] = metrics.pop(f"probe/{name}")
-        objective = reward - beta * found.kl.mean
-        return metrics | {"probe/objective": objective}, objective
+        objective = self.watched_reward(gold, learned) - beta * kls["probe/objective/kl"]
+        metrics = {f"probe/{name}": value for name, value in found.metrics().items() if name not in DIVERSITY}
+        metrics |= kls | {"probe/objective": objective}
+        if temperature != 1 or count < DIVERSITY_COMPLETIONS:
+            rollout = self.probe(DIVERSITY_COMPLETIONS, 1.0)
+        texts = rollout.texts(self.inputs.task.tokenizer)[:DIVERSITY_COMPLETIONS]
+        return metrics | {name: figure(texts) for name, figure in DIVERSITY.items()}, objective
+
+    def probe(self, count: int, temperature: float) -> Rollout:
+        """Completions of the probe prompts in turn, always with the same random numbers."""
+        task = self.inputs.task
+        return probe_rollout(self.final_policy(), task, task.probe_prompts, count, 0, temperature)
+
+    def probed_kls(self, rollout: Rollout, temperature: float) -> dict[str, float]:
+        """Sequence KL of a probe to the reference, and to what the run began with where the reference moves."""
+        kl = Measured.of(sequence_kl(rollout, self.reference, temperature))
+        found = {"probe/objective/kl": kl.mean, "probe/objective/kl_error": kl.standard_error}
+        if self.config.reference_refresh:
+            drift = sequence_kl(rollout, self.first_reference(), temperature)
+            found["objective/kl_from_start"] = drift.mean().item()
+        return found
 
     def watched_reward(self, gold: float | None, learned: float | None) -> float:
         """The reward that validation goes by: the gold rule where there is one."""
@@ -75,6 +97,11 @@ class PolicyTrainer(Trainer[P], Generic[P]):
     def refresh_reference(self) -> None:
         """Let the reference become the policy that is kept (arXiv 2404.09656, a hard update)."""
         self.reference.load_state_dict(self.final_policy().state_dict())
+        self.reference_step = self.step_number
+
+    def first_reference(self) -> LanguageModel:
+        """The reference that the run began with, whatever it has become since."""
+        return reference_policy(self.inputs) if self.config.reference_refresh else self.reference
 
     def end_step(self, metrics: dict[str, float], validation: float | None = None) -> dict[str, float]:
         metrics = super().end_step(metrics, validation)
@@ -103,6 +130,13 @@ class PolicyTrainer(Trainer[P], Generic[P]):
     def modules(self) -> Mapping[str, nn.Module]:
         kept: dict[str, nn.Module] = {"policy": self.policy}
         return kept | {"reference": self.reference} if self.config.reference_refresh else kept
+
+    def extra_state(self) -> TrainerState:
+        return TrainerState({}, {"alarmed": self.alarmed, "reference_step": self.reference_step})
+
+    def load_extra_state(self, state: TrainerState) -> None:
+        self.alarmed = state.values["alarmed"]
+        self.reference_step = state.values.get("reference_step", 0)  # sessions of the first format may lack it
 
     def weights(self) -> Weights:
         return self.final_policy().state_dict()

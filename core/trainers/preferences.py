@@ -13,7 +13,6 @@ from core.models.language_model import LanguageModel
 from core.randomness import derived_seed
 from core.sampling import Completions, completion_logits, completions_of
 from core.trainers.base import Phase, TrainerInputs, TrainerState
-from core.trainers.models import reference_policy
 from core.trainers.policy import PolicyTrainer
 from core.trainers.updates import example_order, make_optimizer
 
@@ -81,10 +80,6 @@ class PreferenceTrainer(PolicyTrainer[D], Generic[D]):
         order = example_order(len(self.demonstrations), self.config.batch_size, seed, self.step_number)
         return self.demonstrations.rows(order.to(device))
 
-    def first_reference(self) -> LanguageModel:
-        """The reference that the run began with, whatever it has become since: fixed pairs are its completions."""
-        return reference_policy(self.inputs) if self.config.reference_refresh else self.reference
-
     def refresh_reference(self) -> None:
         super().refresh_reference()
         self.fixed_reference = None
@@ -103,9 +98,6 @@ class PreferenceTrainer(PolicyTrainer[D], Generic[D]):
     def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
         return {"policy": self.optimizer}
 
-    def extra_state(self) -> TrainerState:
-        return TrainerState({}, {"alarmed": self.alarmed})
-
     def load_extra_state(self, state: TrainerState) -> None:
-        self.alarmed = state.values["alarmed"]
+        super().load_extra_state(state)
         self.fixed_reference = None  # of another temperature, or another reference

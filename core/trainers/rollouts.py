@@ -12,7 +12,7 @@ from core.logprobs import entropy, exact_kl, masked_mean, masked_sum, token_logp
 from core.methods.alignment import RewardSeekingConfig
 from core.models.language_model import LanguageModel
 from core.randomness import generator_for
-from core.rewards.sources import RewardSource, WeightedSum
+from core.rewards.sources import chosen_reward
 from core.sampling import Rollout, completion_hidden, completion_logits, generate
 from core.trainers.base import Phase, TrainerInputs, TrainerState, Weights
 from core.trainers.experience import Experience, Metrics, Scored
@@ -36,22 +36,10 @@ class RolloutTrainer(PolicyTrainer[R], Generic[R]):
 
     def __init__(self, config: R, inputs: TrainerInputs) -> None:
         super().__init__(config, inputs)
-        self.reward = self._reward_source()
+        self.reward = chosen_reward(config.reward, self.gold, self.learned, config.learned_weight)
         self.average = frozen(copy.deepcopy(self.policy))
         self.policy_optimizer = make_optimizer(self.policy.parameters(), config)
         self.kl_coef = self.scheduled_beta(config.beta)
-
-    def _reward_source(self) -> RewardSource:
-        sources = {"gold": self.gold, "learned": self.learned}
-        for name, source in sources.items():
-            if source is None and self.config.reward in (name, "mixed"):
-                raise ValueError(f"reward={self.config.reward} needs a {name} reward, and there is none")
-        if self.config.reward == "mixed":
-            assert self.learned is not None and self.gold is not None
-            return WeightedSum(self.learned, self.gold, self.config.learned_weight)
-        source = sources[self.config.reward]
-        assert source is not None
-        return source
 
     # --- what a method is made of ---
 
@@ -201,7 +189,8 @@ class RolloutTrainer(PolicyTrainer[R], Generic[R]):
         return {"policy": self.policy_optimizer}
 
     def extra_state(self) -> TrainerState:
-        return TrainerState({}, {"kl_coef": self.kl_coef, "alarmed": self.alarmed})
+        return TrainerState({}, super().extra_state().values | {"kl_coef": self.kl_coef})
 
     def load_extra_state(self, state: TrainerState) -> None:
-        self.kl_coef, self.alarmed = state.values["kl_coef"], state.values["alarmed"]
+        super().load_extra_state(state)
+        self.kl_coef = state.values["kl_coef"]

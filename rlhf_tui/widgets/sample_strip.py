@@ -5,7 +5,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from core.engine.protocol import Samples, SampleText
-from rlhf_tui.safe_text import safe_str, safe_text
+from rlhf_tui.safe_text import fit, safe_str, safe_text
 from rlhf_tui.screens.topics import HelpTopic
 
 _REWARD = 7  # cells
@@ -48,7 +48,8 @@ class SampleStrip(Widget, can_focus=True):
         side = max(min((width - prompts - 4) // 2, max(longest, 12) + _REWARD + 2), 8)
         head = _column(Content.styled("prompt", "dim"), prompts) + Content("  ")
         if samples.reference:
-            head += _column(Content.styled("reference", "dim"), side) + Content("  ")
+            stands = f" of step {samples.reference_step}" if samples.reference_step else ""
+            head += _column(Content.styled(fit(f"reference{stands}", side), "dim"), side) + Content("  ")
         lines = [head + Content.styled("policy", "dim")]
         for index, sample in enumerate(samples.samples):
             before = samples.reference[index] if index < len(samples.reference) else None
@@ -65,8 +66,9 @@ class SampleStrip(Widget, can_focus=True):
                 (
                     "What it shows",
                     "What the frozen reference and the policy write after the same prompts with the same random "
-                    "numbers, refreshed every few steps. The number before each text is its gold reward, ▲ and ▼ say "
-                    f"whether the policy's is higher or lower; {CUT_OFF} marks a text cut off at the length limit.",
+                    "numbers, refreshed every few steps. Where the reference is refreshed, it is the one that KL is "
+                    "counted from now, and its step is named. The number before each text is its gold reward, ▲ and ▼ "
+                    f"say whether the policy's is higher or lower; {CUT_OFF} marks a text cut off at the length limit.",
                 ),
                 (
                     "The usual misreading",

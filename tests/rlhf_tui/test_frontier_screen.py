@@ -106,6 +106,24 @@ def test_a_path_has_the_steps_at_which_both_were_measured() -> None:
     assert path_of(series, "nothing", "PPO").final is None
 
 
+def test_what_is_measured_rarely_has_its_figure_from_the_last_steps_alone() -> None:
+    """DPO from fixed pairs samples at validations only: the mean of its last 20 would be that of its whole way."""
+    series = RunSeries()
+    for step in range(1, 101):
+        measured = {"objective/kl": 0.1 * step, "gold_reward": 4 + 0.01 * step} if step % 10 == 0 else {}
+        series.append(step, 8 * step, 0.1 * step, {"loss": 1.0, **measured})
+    assert path_of(series, "gold_reward", "DPO").final == (pytest.approx(9.5), pytest.approx(4.95))  # steps 90 and 100
+
+
+def test_kl_counts_from_the_start_where_the_reference_was_refreshed() -> None:
+    series = RunSeries()
+    series.append(1, 8, 0.1, {"objective/kl": 1.0, "gold_reward": 5.0, "objective/kl_from_start": 1.0})
+    series.append(2, 16, 0.2, {"objective/kl": 0.1, "gold_reward": 5.2})
+    series.append(3, 24, 0.3, {"objective/kl": 0.4, "gold_reward": 5.4, "objective/kl_from_start": 2.1})
+    found = path_of(series, "gold_reward", "PPO")
+    assert (found.kl.tolist(), found.reward.tolist()) == ([1.0, 2.1], [5.0, 5.4])
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(), st.floats()), max_size=40), st.integers(0, 90), st.integers(0, 30), st.booleans(),

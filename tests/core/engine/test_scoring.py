@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from core.engine.asking import sample, score
+from core.engine.asking import finish, sample, score
 from core.engine.launching import RefusedError
 from core.engine.protocol import Event, Sample, Samples, Score, Start
 from core.engine.saving import Environment
@@ -38,7 +38,7 @@ class Bench:
         return driver.id
 
     def sample(self, **fields: object) -> Samples:
-        answer = sample(self.workspace, Sample(id=1, **fields))  # type: ignore[arg-type]
+        answer = finish(sample(self.workspace, Sample(id=1, **fields)))  # type: ignore[arg-type]
         assert isinstance(answer, Samples)
         return answer
 

@@ -18,8 +18,9 @@ from trainer_toys import (
     tabular_inputs,
 )
 
-from core.evaluation.best_of_n import best_of_n, best_of_n_point, kl_bound
+from core.evaluation.best_of_n import BestOf, best_of_n, best_of_n_optimality, best_of_n_point, kl_bound
 from core.evaluation.frontier import BETAS, frontier, sampled_frontier
+from core.evaluation.optimal import ReferenceSample
 from core.methods.ppo import PPOConfig
 from core.randomness import generator_for
 from core.rewards.sources import GoldReward
@@ -174,3 +175,40 @@ def test_ppo_brings_a_table_to_the_best_there_is(monkeypatch):
         assert (reached - start) / (best - start) >= 0.98, penalty
     ideal = completion_logprobs(best_table(REFERENCE, reward, beta)["table"].double())
     assert (ideal.exp() * (reward - beta * (ideal - LOGPROBS))).sum(1).mean() == pytest.approx(best.item(), abs=1e-5)
+
+
+def test_best_of_n_by_one_reward_is_measured_by_another():
+    """All pairs of four draws: the one that the first reward prefers, read from the second."""
+    picked_by = torch.tensor([[3.0, 1.0, 4.0, 2.0], [0.0, -1.0, 5.0, 6.0]])
+    judged = torch.tensor([[10.0, 20.0, 30.0, 40.0], [1.0, 2.0, 3.0, 5.0]])
+    expected = [
+        sum(max((p[i], j[i]), (p[k], j[k]))[1] for i, k in itertools.combinations(range(4), 2)) / 6
+        for p, j in zip(picked_by.tolist(), judged.tolist(), strict=True)
+    ]
+    point = best_of_n_point(picked_by, 2, judged)
+    assert point.reward == pytest.approx(sum(expected) / 2)
+    assert point.kl == pytest.approx(best_of_n_point(picked_by, 2).kl), "how far it goes depends on what it picks by"
+
+
+def test_the_optimality_of_best_of_n_is_exact_where_every_completion_is_there(model, proportional):
+    task, n, beta = enumerable_task(), 2, 1.0
+    rollout = every_completion_in_proportion(model)
+    order = torch.randperm(512, generator=generator_for(0, "order"))
+    batches = tuple(rollout.rows(rows[order]) for rows in torch.arange(1024).split(512))
+    sample = ReferenceSample(batches, proportional[:, order], torch.zeros_like(proportional))
+    found = finish(best_of_n_optimality(BestOf(n, GoldReward(task)), beta, sample))
+    reward, kl = exact_best_of(n)
+    best = (beta * (LOGPROBS + all_rewards() / beta).logsumexp(1)).mean().item()
+    start = (LOGPROBS.exp() * all_rewards()).sum(1).mean().item()
+    # Pairs are drawn without replacement from 512: the rest of the difference to pairs of the whole distribution.
+    assert found.kl == pytest.approx(kl, abs=1e-6)
+    assert found.reward == pytest.approx(reward, abs=2e-3)
+    assert found.best.objective == pytest.approx(best, abs=1e-5)
+    assert found.value == pytest.approx((reward - beta * kl - start) / (best - start), abs=0.01)
+    assert 0.005 < found.objective_error < 0.05, "2 × 256 pairs of rewards whose deviation is about 0.5"
+
+
+def test_best_of_n_needs_more_draws_than_n(proportional):
+    few = ReferenceSample((), proportional[:, :6], proportional[:, :6])
+    with pytest.raises(ValueError, match=r"^best of 4 needs at least 8 completions of the reference a prompt, not 6$"):
+        finish(best_of_n_optimality(BestOf(4, lambda batch: batch), 1.0, few))
