@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from core.methods.dpo import DPOConfig
+from core.methods.grpo import GRPOConfig
 from core.methods.ppo import PPOConfig
 from core.methods.reward import RewardConfig
 from core.methods.sft import SFTConfig
@@ -30,6 +31,7 @@ from core.tasks.table import load_task
 from core.tokenizer import CharTokenizer
 from core.trainers.base import Trainer, TrainerInputs, Weights
 from core.trainers.dpo import DPOTrainer
+from core.trainers.grpo import GRPOTrainer
 from core.trainers.ppo import PPOTrainer
 from core.trainers.reward import RewardTrainer
 from core.trainers.sft import SFTTrainer
@@ -38,6 +40,7 @@ LETTERS = 20
 PROMPT_LETTERS = 4  # with the marks around them, six tokens
 BATCH = 256
 PAIR_BATCH = 64
+GROUP = 8
 MATMUL_SIZE = 1024
 ROUNDS = 5
 
@@ -131,6 +134,11 @@ class Workbench:
         config = PPOConfig(batch_size=batch, minibatch_size=min(batch, BATCH), epochs=epochs, **NEVER_VALIDATE)
         return PPOTrainer(config, self.inputs())
 
+    def grpo(self, batch: int = BATCH) -> Trainer[Any]:
+        """One update a batch, the KL in the loss."""
+        config = GRPOConfig(batch_size=batch, minibatch_size=batch, group_size=min(GROUP, batch), **NEVER_VALIDATE)
+        return GRPOTrainer(config, self.inputs())
+
     def dpo(self, batch: int = PAIR_BATCH) -> Trainer[Any]:
         return DPOTrainer(DPOConfig(pairs="file", batch_size=batch, **NEVER_VALIDATE), self.inputs(pairs=self.pairs()))
 
@@ -185,6 +193,8 @@ def speeds(
         taken = bench.step_seconds(bench.ppo(epochs, batch))
         name = f"PPO, {epochs} epoch{'s' if epochs > 1 else ''}"
         yield speed(name, "completions/s", batch, taken, (2 + 3 * epochs) * tokens)
+    taken = bench.step_seconds(bench.grpo(batch))
+    yield speed(f"GRPO, groups of {min(GROUP, batch)}", "completions/s", batch, taken, (2 + 3) * tokens)
     yield Speed("memory of the engine", peak_memory() / 1e6, "MB")
 
 

@@ -205,7 +205,8 @@ def test_the_bench_needs_no_session_tells_each_figure_when_it_is_known_and_can_b
         lines = [each for each in engine.seen if each["type"] == "bench_line"]
         names = [each["name"] for each in lines]
         assert names[:2] == ["matrix product", "SFT"] and "memory of the engine" in names
-        assert {"sampling", "reward model", "DPO, offline", "PPO, 1 epoch", "PPO, 4 epochs"} < set(names)
+        learning = {"reward model", "DPO, offline", "PPO, 1 epoch", "PPO, 4 epochs", "GRPO, groups of 4"}
+        assert learning | {"sampling"} < set(names)
         assert all(each["rate"] > 0 for each in lines)
         shares = {each["name"]: each["share"] for each in lines}
         assert shares["matrix product"] is None and 0 < shares["SFT"] < 1.5
