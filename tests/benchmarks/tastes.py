@@ -198,7 +198,7 @@ def moved(bench: Bench, who: Person, policy: LanguageModel | None) -> Figures:
 VOWEL = "ends-with-vowel"
 EXPERIMENTS: dict[str, Callable[[Bench], Figures]] = {
     "vowel-50": learned(VOWEL, 0.1, 50),  # at least 0.95
-    "vowel-ppo": followed(VOWEL, 0.1, 50, beta=0.1, steps=60),  # after ≥ 0.9 at unique ≥ 0.5
+    "vowel-ppo": followed(VOWEL, 0.1, 50, beta=0.3, steps=60),  # after ≥ 0.9 at unique ≥ 0.5
     "vowel-dpo": straight(VOWEL, 0.1, 300),  # gain ≥ 0.25
     "gold-300": learned("gold", 0.0, 300),  # at least 0.68, mean of three seeds
 }
