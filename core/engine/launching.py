@@ -22,7 +22,7 @@ from core.preferences.formats.files import FileRefusedError, read_file
 from core.preferences.pair import PreferencePair, UnpairedExample
 from core.store import Session
 from core.store import tensors as encoding
-from core.store.errors import one_line
+from core.store.errors import CheckpointBrokenError, one_line
 from core.store.runs import RunRecord
 from core.tasks.base import Task
 from core.trainers.base import Trainer, TrainerState, Weights
@@ -59,15 +59,15 @@ def build_trainer(method: Method, config: TrainingConfig, given: Origin, place: 
     inputs = given.complete(task=place.task, seed=seed, device=place.device, backbone=place.backbone)
     try:
         return trainer_class(config, inputs)
-    except ValueError as error:
-        raise RefusedError(f"{method.title} cannot start: {error}") from error
+    except (ValueError, KeyError, RuntimeError) as error:  # the last two: weights of another model
+        raise RefusedError(f"{method.title} cannot start: {one_line(error)}") from error
 
 
 def revive(record: RunRecord, place: Place) -> Revived:
     """The run as its newest whole resume point has it. Raises RefusedError or StoreError when it has none."""
     method = find_method(record.method)
-    loaded = place.session.checkpoints.latest_good(record.id, "resume")
-    saved = read_state(loaded.data)
+    loaded = place.session.checkpoints.latest_good(record.id, "resume", read_state)
+    saved: SavedState = loaded.content
     config = knobs.make(method.config, saved.state.values["config"])
     trainer = build_trainer(method, config, stored_origin(record.id, place), place, record.seed)
     load_state(trainer, saved.state)
@@ -95,14 +95,14 @@ def fork_saved(
     wanted = record.step if step is None else step
     trainer = None
     if any(each.step == wanted for each in checkpoints.list(record.id, "resume")):
-        loaded = checkpoints.nearest_good(record.id, wanted, "resume")
+        loaded = checkpoints.nearest_good(record.id, wanted, "resume", read_state)
         if loaded.record.step == wanted:
-            trainer, message = fork_state(record, read_state(loaded.data).state, changes, place), ""
+            trainer, message = fork_state(record, loaded.content.state, changes, place), ""
     if trainer is None:
-        loaded = checkpoints.nearest_good(record.id, wanted, "snapshot")
-        found, values = encoding.from_bytes(loaded.data)
+        loaded = checkpoints.nearest_good(record.id, wanted, "snapshot", read_snapshot)
+        found, completions = loaded.content
         at = loaded.record.step
-        trainer = fork_snapshot(record, found, at, values["completions"], changes, place)
+        trainer = fork_snapshot(record, found, at, completions, changes, place)
         message = f"forked from the snapshot of step {at}: fresh optimizer"
         if getattr(trainer.config, "reference_refresh", 0):
             message += ", and the reference that the run began with"
@@ -149,14 +149,19 @@ def load_state(trainer: Trainer[Any], state: TrainerState) -> None:
     """Let ``trainer`` stand at ``state``. Raises RefusedError when the state is of another kind of run."""
     try:
         trainer.load_state(state)
-    except (KeyError, ValueError, RuntimeError) as error:
-        what = f"{type(error).__name__}: {one_line(error)}"
-        raise RefusedError(f"the resume point does not fit this run: {what}") from error
+    except (KeyError, ValueError, RuntimeError, TypeError, AttributeError, IndexError, OverflowError) as error:
+        raise RefusedError(f"the resume point does not fit this run: {one_line(error)}") from error
+    for optimizer in trainer.optimizers().values():
+        for weight, moments in optimizer.state.items():
+            # The optimizer itself would notice in its next step only.
+            if any(torch.is_tensor(each) and each.dim() and each.shape != weight.shape for each in moments.values()):
+                raise RefusedError("the resume point does not fit this run: its optimizer is another model's")
 
 
 def stored_origin(run: int, place: Place) -> Origin:
     """What a run was given at its start."""
-    return Origin.from_bytes(place.session.checkpoints.latest_good(run, origin.KIND).data)
+    given: Origin = place.session.checkpoints.latest_good(run, origin.KIND, Origin.from_bytes).content
+    return given
 
 
 def origin_of(trainer: Trainer[Any]) -> Origin:
@@ -174,10 +179,13 @@ def recorded_state(record: RunRecord) -> RunState:
     )  # fmt: skip
 
 
-def weights_from(data: bytes) -> Weights:
-    """The content of a snapshot."""
-    found, _ = encoding.from_bytes(data)
-    return found
+def read_snapshot(data: bytes) -> tuple[Weights, int]:
+    """The weights in a snapshot, and the completions up to it. Raises CheckpointBrokenError when it is none."""
+    found, values = encoding.from_bytes(data)
+    completions = values.get("completions")
+    if not isinstance(completions, int):
+        raise CheckpointBrokenError("it is no snapshot")
+    return found, completions
 
 
 def preferences(

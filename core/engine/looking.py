@@ -1,7 +1,8 @@
 """Completions to look at: of any run at any step, the same texts for the same seed, with what is known of each."""
 
 from collections import OrderedDict
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from core.models.language_model import LanguageModel
 from core.randomness import derived_seed
 from core.rewards.sources import GoldReward, LearnedReward
 from core.sampling import Rollout, completion_logits, generate
+from core.store.errors import CheckpointBrokenError
 from core.tasks.base import Task
 from core.trainers.base import TrainerInputs, Weights
 from core.trainers.models import frozen, load_reward_model
@@ -62,7 +64,8 @@ class ModelCache:
         """The language model with ``weights``, which ``source`` names."""
         if source not in self._policies:
             model = self.untrained()
-            model.load_state_dict(weights)
+            with _fitting(source):
+                model.load_state_dict(weights)
             self._policies[source] = model
         return _used(self._policies, source)
 
@@ -70,7 +73,8 @@ class ModelCache:
         """The reward model with ``weights``, which ``source`` names."""
         if source not in self._rewards:
             inputs = TrainerInputs(self.task, self._seed, self.device, self._backbone)
-            self._rewards[source] = LearnedReward(frozen(load_reward_model(inputs, weights)))
+            with _fitting(source):
+                self._rewards[source] = LearnedReward(frozen(load_reward_model(inputs, weights)))
         return _used(self._rewards, source)
 
     def forget(self, run: int) -> None:
@@ -78,6 +82,16 @@ class ModelCache:
         for cache in (self._policies, self._rewards):
             for source in [each for each in cache if each[0] == run]:
                 del cache[source]
+
+
+@contextmanager
+def _fitting(source: Source) -> Iterator[None]:
+    """Raise CheckpointBrokenError for weights of a model of another kind or size."""
+    try:
+        yield
+    except (RuntimeError, KeyError, ValueError) as error:
+        run, step = source
+        raise CheckpointBrokenError(f"the weights of run {run} at step {step} fit no model of this session") from error
 
 
 T = TypeVar("T")

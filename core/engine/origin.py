@@ -9,6 +9,7 @@ import torch
 
 from core.preferences.pair import PreferencePair, UnpairedExample
 from core.store import tensors as encoding
+from core.store.errors import CheckpointBrokenError
 from core.trainers.base import TrainerInputs, Weights, under
 
 KIND = "inputs"  # the kind of checkpoint that holds it, always at step 0
@@ -43,13 +44,16 @@ class Origin:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Origin":
-        """Read :meth:`to_bytes` back. Raises KeyError or ValueError for anything else."""
+        """Read :meth:`to_bytes` back. Raises CheckpointBrokenError for anything else."""
         found, _ = encoding.from_bytes(data)
-        preferences = json.loads(bytes(found["preferences"].numpy().tobytes()))
-        return cls(
-            policy=under(found, "policy") or None,
-            reference=under(found, "reference") or None,
-            reward_model=under(found, "reward_model") or None,
-            pairs=tuple(PreferencePair(*each) for each in preferences["pairs"]),
-            unpaired=tuple(UnpairedExample(*each) for each in preferences["unpaired"]),
-        )
+        try:
+            preferences = json.loads(bytes(found["preferences"].numpy().tobytes()))
+            return cls(
+                policy=under(found, "policy") or None,
+                reference=under(found, "reference") or None,
+                reward_model=under(found, "reward_model") or None,
+                pairs=tuple(PreferencePair(*each) for each in preferences["pairs"]),
+                unpaired=tuple(UnpairedExample(*each) for each in preferences["unpaired"]),
+            )
+        except (KeyError, ValueError, TypeError, RecursionError) as error:
+            raise CheckpointBrokenError("it does not say what the run was given") from error

@@ -8,7 +8,7 @@ from typing import Any
 from core.engine.protocol import CheckpointSaved, Event
 from core.store import Session
 from core.store import tensors as encoding
-from core.store.errors import StoreError
+from core.store.errors import CheckpointBrokenError, StoreError
 from core.trainers.base import Trainer, TrainerState, Weights
 
 RESUME_EVERY = 30.0  # seconds of training
@@ -42,9 +42,15 @@ class SavedState:
 
 
 def read_state(data: bytes) -> SavedState:
-    """The content of a resume point. Raises KeyError or ValueError when it is none."""
+    """The content of a resume point. Raises CheckpointBrokenError when it is none."""
     found, values = encoding.from_bytes(data)
-    return SavedState(TrainerState(found, values["trainer"]), float(values["seconds"]), values["environment"])
+    trainer, seconds, environment = (values.get(name) for name in ("trainer", "seconds", "environment"))
+    if not isinstance(trainer, dict) or not isinstance(environment, dict) or not isinstance(seconds, float):
+        raise CheckpointBrokenError("it is no resume point")
+    step, config = trainer.get("step"), trainer.get("config")
+    if not isinstance(config, dict) or not isinstance(step, int) or not 0 <= step < 2**53:
+        raise CheckpointBrokenError("it is no resume point")
+    return SavedState(TrainerState(found, trainer), seconds, environment)
 
 
 class Saver:

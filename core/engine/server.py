@@ -183,6 +183,9 @@ class Server:
     def _show_strip(self, workspace: Workspace, driver: RunDriver) -> None:
         try:
             shown = strip(workspace, driver)
+        except (RefusedError, knobs.ConfigError, TaskError, StoreError) as error:
+            driver.tell("samples", f"no samples: {error}")
+            return
         except Exception as error:
             # Samples are for looking: their failure must be seen and must not end the run.
             traceback.print_exc()

@@ -237,10 +237,12 @@ class Workspace:
         if driver is not None and step in (None, driver.latest[0]):
             return driver.latest
         record = self.session.runs.get(run)
-        loaded = self.session.checkpoints.nearest_good(run, record.step if step is None else step, "snapshot")
+        loaded = self.session.checkpoints.nearest_good(
+            run, record.step if step is None else step, "snapshot", launching.read_snapshot
+        )
         for note in loaded.notes:
             self._emit(Alert(run=run, step=loaded.record.step, kind="storage", message=note))
-        return loaded.record.step, launching.weights_from(loaded.data)
+        return loaded.record.step, loaded.content[0]
 
     def reference_weights(self, run: int) -> Weights | None:
         """The frozen reference of a run; None for one that began from nothing."""

@@ -10,7 +10,7 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,16 +23,21 @@ from core.store.table import Row, Table, real, text, to_json, whole
 
 KINDS = ("resume", "snapshot", "inputs")
 Records = list[CheckpointRecord]
+Parse = Callable[[bytes], Any]
 _FILE = re.compile(r"(0|[1-9][0-9]{0,18})-[0-9a-f]{16}\.safetensors", re.ASCII)
 
 
 @dataclass(frozen=True)
 class LoadedCheckpoint:
-    """A verified checkpoint. ``notes`` has a line for each newer one that was damaged and passed over."""
+    """A verified checkpoint. ``notes`` has a line for each newer one that was damaged and passed over.
+
+    ``content`` is what a ``parse`` made of the bytes.
+    """
 
     record: CheckpointRecord
     data: bytes = field(repr=False)
     notes: tuple[str, ...] = ()
+    content: Any = field(default=None, repr=False)
 
 
 class CheckpointStore:
@@ -91,7 +96,7 @@ class CheckpointStore:
 
     def read(self, record: CheckpointRecord) -> bytes:
         """The bytes that were saved. Raises CheckpointBrokenError when the file holds anything else."""
-        what = f"the {record.kind} of run {record.run} at step {record.step}"
+        what = _named(record)
         if not _FILE.fullmatch(record.file):
             raise CheckpointBrokenError(f"{what} is damaged: its row names no checkpoint file")
         folder = self._run_folder(record.run, create=False)
@@ -104,13 +109,18 @@ class CheckpointStore:
             raise CheckpointBrokenError(f"{what} is damaged: {record.file} is not what was saved")
         return data
 
-    def latest_good(self, run: int, kind: str | None = None) -> LoadedCheckpoint:
-        """The newest checkpoint of a kind (None: either) that is whole. Raises CheckpointMissingError."""
-        return self._first_good(run, kind, reversed(self._candidates(run, kind)))
+    def latest_good(self, run: int, kind: str | None = None, parse: Parse | None = None) -> LoadedCheckpoint:
+        """The newest checkpoint of a kind (None: either) that is whole. Raises CheckpointMissingError.
 
-    def nearest_good(self, run: int, step: int, kind: str | None = None) -> LoadedCheckpoint:
-        """The whole checkpoint nearest to a step. Raises CheckpointMissingError."""
-        return self._first_good(run, kind, self._by_distance(run, step, kind))
+        ``parse`` reads its bytes; one that it refuses by CheckpointBrokenError is passed over like a damaged one.
+        """
+        return self._first_good(run, kind, reversed(self._candidates(run, kind)), parse)
+
+    def nearest_good(
+        self, run: int, step: int, kind: str | None = None, parse: Parse | None = None
+    ) -> LoadedCheckpoint:  # fmt: skip
+        """The whole checkpoint nearest to a step; ``parse`` as above. Raises CheckpointMissingError."""
+        return self._first_good(run, kind, self._by_distance(run, step, kind), parse)
 
     def at(self, run: int, step: int, kind: str | None = None) -> CheckpointRecord:
         """The checkpoint nearest to a step, the newer of two equally near. Raises CheckpointMissingError."""
@@ -176,16 +186,25 @@ class CheckpointStore:
                         swept += 1
         return swept
 
-    def _first_good(self, run: int, kind: str | None, records: Iterable[CheckpointRecord]) -> LoadedCheckpoint:
+    def _first_good(
+        self, run: int, kind: str | None, records: Iterable[CheckpointRecord], parse: Parse | None
+    ) -> LoadedCheckpoint:
         notes: list[str] = []
         for record in records:
             try:
-                return LoadedCheckpoint(record, self.read(record), tuple(notes))
+                data = self.read(record)
+                return LoadedCheckpoint(record, data, tuple(notes), self._parsed(record, data, parse))
             except CheckpointBrokenError as error:
                 notes.append(f"{error}; the one before is used")
         if notes:
             raise CheckpointMissingError(f"run {run} has no whole {kind or 'checkpoint'} left: {notes[0]}")
         raise self._none(run, kind)
+
+    def _parsed(self, record: CheckpointRecord, data: bytes, parse: Parse | None) -> Any:
+        try:
+            return None if parse is None else parse(data)
+        except CheckpointBrokenError as error:
+            raise CheckpointBrokenError(f"{_named(record)} is damaged: {error}") from error
 
     def _candidates(self, run: int, kind: str | None) -> Records:
         """Those of a kind; without one, all that hold what the run has made, so not its inputs."""
@@ -226,5 +245,10 @@ class CheckpointStore:
         return folder
 
     def _record(self, row: Row) -> CheckpointRecord:
-        values = self._table.parse(row, "data")
+        values = self._table.parse_object(row, "data")
         return CheckpointRecord(**{name: value for name, value in row.items() if name != "data"}, values=values)
+
+
+def _named(record: CheckpointRecord) -> str:
+    what = {"resume": "resume point", "inputs": "start"}.get(record.kind, record.kind)
+    return f"the {what} of run {record.run} at step {record.step}"

@@ -139,5 +139,5 @@ class RunStore:
         return rows[0]
 
     def _record(self, row: Row) -> RunRecord:
-        parsed = {name: self._table.parse(row, name) for name in ("config", "inputs")}
+        parsed = {name: self._table.parse_object(row, name) for name in ("config", "inputs")}
         return RunRecord(**{**row, **parsed, "pinned": bool(row["pinned"])})

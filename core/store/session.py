@@ -251,5 +251,5 @@ class Session:
         if len(rows) != 1:
             raise SessionBrokenError(f"{self._database.path} is damaged: it does not say what the session is")
         row = rows[0]
-        backbone = self._facts_table.parse(row, "backbone")
+        backbone = self._facts_table.parse_object(row, "backbone")
         return SessionFacts(row["title"], row["task"], row["seed"], backbone, row["created"])

@@ -104,6 +104,13 @@ class Table:
         except (ValueError, TypeError, RecursionError):
             raise self._damaged(row["id"]) from None
 
+    def parse_object(self, row: Row, column: str) -> dict[str, Any]:
+        """The JSON object in a column."""
+        value = self.parse(row, column)
+        if not isinstance(value, dict):
+            raise self._damaged(row["id"])
+        return value
+
     def _damaged(self, id: Any) -> SessionBrokenError:
         return SessionBrokenError(f"{self._database.path} is damaged: row {id!r} of '{self._name}' is not as written")
 

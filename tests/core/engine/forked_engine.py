@@ -117,6 +117,7 @@ class ForkedEngine(Engine):
 
 def fork_on_demand(requests: socket.socket) -> None:
     """Fork an engine for each request, until the other side is gone."""
+    parent = os.getppid()
     while True:
         wanted, descriptors, _, _ = socket.recv_fds(requests, 4096, 2)
         if not wanted:
@@ -126,7 +127,7 @@ def fork_on_demand(requests: socket.socket) -> None:
             # The one in between ends at once, and what it forked goes to the test's process.
             engine = os.fork()
             if not engine:
-                become_an_engine(json.loads(wanted), *descriptors)
+                become_an_engine(parent, json.loads(wanted), *descriptors)
             requests.send(str(engine).encode())
             os._exit(0)
         os.waitpid(between, 0)
@@ -134,17 +135,16 @@ def fork_on_demand(requests: socket.socket) -> None:
             os.close(each)
 
 
-def become_an_engine(prepared: dict[str, Any], commands: int, events: int) -> None:
+def become_an_engine(parent: int, prepared: dict[str, Any], commands: int, events: int) -> None:
     import fake_trainer
 
     try:
-        parent = os.getppid()
         os.setsid()
         log = os.open(os.devnull, os.O_WRONLY)
         for descriptor, number in ((commands, 0), (events, 1), (log, 2)):
             os.dup2(descriptor, number)
         os.closerange(3, 1024)
-        while os.getppid() == parent:
+        while os.getppid() != parent:
             time.sleep(0.001)
         if "resume_every" in prepared:
             from core.engine import saving

@@ -133,7 +133,20 @@ def test_a_damaged_one_is_passed_over_and_that_is_said(session, two, how):
     found = session.checkpoints.latest_good(1, "resume")
     assert found.data == two[0][1]
     (note,) = found.notes
-    assert "resume of run 1 at step 20 is damaged" in note and note.endswith("the one before is used")
+    assert "resume point of run 1 at step 20 is damaged" in note and note.endswith("the one before is used")
+
+
+def test_one_whose_bytes_are_as_saved_but_mean_nothing_is_passed_over_too(session, two):
+    def parse(data: bytes) -> int:
+        if data == two[1][1]:
+            raise CheckpointBrokenError("it is no resume point")
+        return len(data)
+
+    found = session.checkpoints.latest_good(1, "resume", parse)
+    assert (found.data, found.content) == (two[0][1], len(two[0][1]))
+    assert found.notes == (
+        "the resume point of run 1 at step 20 is damaged: it is no resume point; the one before is used",
+    )  # fmt: skip
 
 
 def test_truncation_at_a_hundred_places_is_noticed(session, two):
