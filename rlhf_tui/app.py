@@ -1,45 +1,51 @@
 """The terminal app: owns the engine's life, the session's view and the screens; holds no training logic.
 
 Torch-free: the engine is another process. Everything that changes the state runs in the event loop, in the order in
-which the engine said it.
+which the engine said it. What the first frame does not need is imported where it is used, after that frame.
 """
 
 import asyncio
+import gc
 import signal
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual import on
+from textual import on, work
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
-from textual.content import Content
 from textual.driver import Driver
 from textual.message import Message
 from textual.screen import Screen
 from textual.worker import NoActiveWorker, get_current_worker
 
-from core.engine.protocol import Alert, Command, Event, Metrics, Open, Resume
 from core.store import StoreError
-from rlhf_tui.engine_client import EngineClient, EngineDied, EngineError
-from rlhf_tui.history import load_history, read_series
-from rlhf_tui.keymap import keys_file, read_keys
-from rlhf_tui.palette import ActionsProvider
 from rlhf_tui.safe_text import safe_str
 from rlhf_tui.screens.base import PlaygroundScreen
+from rlhf_tui.screens.opening import OpeningScreen
 from rlhf_tui.screens.table import SCREENS, neighbour
-from rlhf_tui.session_keeping import UI_SETTING, SessionKeeping
+from rlhf_tui.session_keeping import SessionKeeping
 from rlhf_tui.state import AppState
 from rlhf_tui.themes import LINE_COLOURS, THEMES, theme_for
 from rlhf_tui.widgets.banner import EngineBanner
 from rlhf_tui.widgets.title_bar import TitleBar
 
 if TYPE_CHECKING:
+    from core.engine.protocol import Command, Event
     from core.store import Session
+    from rlhf_tui.engine_client import EngineClient
+    from rlhf_tui.palette import ActionsProvider
 
 _SAVE_UI_EVERY = 2.0  # seconds
+_SETTLE_AFTER = 1.0  # seconds
 _GAP_WAIT = 1.5  # seconds until the engine has surely written what it did not send
+
+
+def _actions() -> "type[ActionsProvider]":
+    from rlhf_tui.palette import ActionsProvider
+
+    return ActionsProvider
 
 
 class PlaygroundApp(SessionKeeping):
@@ -47,7 +53,7 @@ class PlaygroundApp(SessionKeeping):
 
     TITLE = "rlhf-tui"
     ENABLE_COMMAND_PALETTE = True
-    COMMANDS: ClassVar[set[Any]] = {ActionsProvider}
+    COMMANDS: ClassVar[set[Any]] = {_actions}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+q,ctrl+c", "quit", "Quit", key_display="q", id="app.quit", tooltip="Save everything and leave"),
         Binding("question_mark,f1", "help", "Help", key_display="?", id="app.help",
@@ -65,7 +71,7 @@ class PlaygroundApp(SessionKeeping):
     class EngineEnded(Message):
         """The engine's process has ended."""
 
-        def __init__(self, engine: EngineClient, how: str) -> None:
+        def __init__(self, engine: "EngineClient", how: str) -> None:
             super().__init__()
             self.engine, self.how = engine, how
 
@@ -84,8 +90,11 @@ class PlaygroundApp(SessionKeeping):
         self.interrupted: list[int] = []  # runs that the engine's death cut short
         self.engine: EngineClient | None = None
         self._device, self._threads, self._engine_command = device, threads, engine_command
-        self._first_screen = screen
-        self._saved_ui: dict[str, Any] = {}
+        self._saved_ui = self.kept_ui()
+        known = {entry.name for entry in SCREENS}
+        self._first_screen = next(
+            name for name in (screen, self._saved_ui.get("screen"), SCREENS[0].name) if name in known
+        )
         self._leaving = False
         for entry in SCREENS:
             self.add_mode(entry.name, entry.load)
@@ -95,26 +104,49 @@ class PlaygroundApp(SessionKeeping):
     # --- beginning and end -------------------------------------------------------------------------------------
 
     async def on_mount(self) -> None:
+        wanted = self._saved_ui.get("theme")
+        self.theme = wanted if wanted in self.available_themes else theme_for(self.console.color_system)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self._end_by_signal, number)
+        self.app_resume_signal.subscribe(self, self._back_in_front)
+        self.set_interval(_SAVE_UI_EVERY, self._keep_session)
+        self.fill_soon()
+
+    def fill_soon(self) -> None:
+        """Fill the app once its first frame is on the screen."""
+        self.call_after_refresh(self.fill)
+
+    def fill(self) -> None:
+        """Read what happened before, start an engine, and show the first screen of the table."""
+        from rlhf_tui.history import load_history
+        from rlhf_tui.keymap import keys_file, read_keys
+
         load_history(self.session, self.state)
         keys = read_keys(keys_file())
         self.set_keymap(keys.keymap)
         for problem in keys.problems:
             self.toast(problem, severity="warning")
-        saved = self.session.get_setting(UI_SETTING)
-        self._saved_ui = saved if isinstance(saved, dict) else {}
-        wanted = self._saved_ui.get("theme")
-        self.theme = wanted if wanted in self.available_themes else theme_for(self.console.color_system)
-        name = self._first_screen or self._saved_ui.get("screen")
-        self.show_screen(name if name in {entry.name for entry in SCREENS} else SCREENS[0].name)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, self._end_by_signal, number)
-        self.app_resume_signal.subscribe(self, self._back_in_front)
-        self.set_interval(_SAVE_UI_EVERY, self._keep_session)
-        self.call_after_refresh(self.start_engine)
+        self.start_engine()
+        opening = self.screen
+        self.show_screen(self._first_screen)
+        self.set_timer(_SETTLE_AFTER, self._settle)
+        for key in opening.typed if isinstance(opening, OpeningScreen) else ():
+            self.post_message(key)
 
     def _back_in_front(self, _: App[Any]) -> None:
         """After Ctrl-Z and fg: the terminal shows nothing of what was there."""
         self.screen.refresh()
+
+    @work(group="settling")
+    async def _settle(self) -> None:
+        """Import what draws the first line, and spare later garbage collections what is there by now: to look through
+        all of that takes a tenth of a second, and found nothing."""
+        from rlhf_tui import plotting
+
+        await asyncio.to_thread(plotting.prepare)
+        if not gc.isenabled():  # the command line put it off
+            gc.freeze()
+            gc.enable()
 
     def _keep_session(self) -> None:
         self.save_ui()
@@ -129,6 +161,9 @@ class PlaygroundApp(SessionKeeping):
         self.run_worker(self._start_engine(), name="engine", group="engine", exclusive=True)
 
     async def _start_engine(self) -> None:
+        from core.engine.protocol import Open, Resume
+        from rlhf_tui.engine_client import EngineClient, EngineDied, EngineError
+
         self.state.engine, self.state.engine_line = "starting", "the engine is starting"
         self.engine_state_changed()
         engine = self.engine = EngineClient(
@@ -156,12 +191,14 @@ class PlaygroundApp(SessionKeeping):
             await self.ask(Resume, run=number)
         self.interrupted = []
 
-    async def ask(self, command: type[Command], **fields: Any) -> Event | None:
+    async def ask(self, command: "type[Command]", **fields: Any) -> "Event | None":
         """Send a command and wait for its answer. A refusal is shown as a toast; then, and without an engine, None.
 
         Call it from a worker: a handler that waits for a busy engine keeps every key waiting. A worker also waits for
         an engine that is starting.
         """
+        from rlhf_tui.engine_client import EngineDied, EngineError
+
         if self.state.engine == "starting" and _in_worker():
             self.toast("the engine is starting; this is done as soon as it is ready")
             while self.state.engine == "starting":
@@ -181,7 +218,7 @@ class PlaygroundApp(SessionKeeping):
         self.take(answer)
         return answer
 
-    def tell(self, command: type[Command], **fields: Any) -> None:
+    def tell(self, command: "type[Command]", **fields: Any) -> None:
         """Send a command without waiting for its answer, which arrives like any event."""
         self.run_worker(self.ask(command, **fields), group="commands")
 
@@ -189,32 +226,19 @@ class PlaygroundApp(SessionKeeping):
         """A notification of foreign or own text."""
         self.notify(safe_str(text, 300), markup=False, severity=severity)
 
-    async def use_session(self, session: "Session") -> None:
-        """Close the open session with its engine and show another. The app closes the old one, not the caller."""
-        self.save_ui()
-        if self.engine is not None and self.engine.alive:
-            before, self.engine = self.engine, None
-            await before.close()
-        self.session.close()
-        self.session, self.state, self.interrupted = session, AppState(), []
-        load_history(session, self.state)
-        saved = session.get_setting(UI_SETTING)
-        self._saved_ui = saved if isinstance(saved, dict) else {}
-        for screen in self.loaded_screens():
-            screen.session_changed()
-        self.start_engine()
-
     # --- events of the engine ----------------------------------------------------------------------------------
 
-    def _hear(self, event: Event) -> None:
+    def _hear(self, event: "Event") -> None:
         """Take in what answers no command – after the answers that came before it, whose tasks wait in the same queue.
 
         Otherwise "paused" could be overtaken by the "pausing" that it follows.
         """
         asyncio.get_running_loop().call_soon(self.take, event)
 
-    def take(self, event: Event) -> None:
+    def take(self, event: "Event") -> None:
         """Let the state and every loaded screen take in an event."""
+        from core.engine.protocol import Alert, Metrics
+
         trouble = self.state.storage_trouble
         self.state.apply(event)
         if isinstance(event, Alert) and event.kind == "storage":
@@ -228,6 +252,8 @@ class PlaygroundApp(SessionKeeping):
 
     def _fill_gap(self, run: int) -> None:
         """Read from the database the steps that the engine did not send, since this process was stopped or slow."""
+        from rlhf_tui.history import read_series
+
         try:
             self.state.runs[run].series.complete(read_series(self.session, run))
         except StoreError as error:
@@ -283,7 +309,7 @@ class PlaygroundApp(SessionKeeping):
         return own if isinstance(own, dict) else {}
 
     def action_help(self) -> None:
-        from rlhf_tui.screens.help import HelpScreen, topic_of
+        from rlhf_tui.screens.help import HelpScreen, key_lines, topic_of
 
         if not isinstance(self.screen, HelpScreen):
             self.push_screen(HelpScreen(topic_of(self.screen), key_lines(self.screen)))
@@ -348,7 +374,7 @@ class PlaygroundApp(SessionKeeping):
         return LINE_COLOURS
 
     def get_default_screen(self) -> Screen[Any]:
-        return Screen(id="_default")
+        return OpeningScreen(self._first_screen)
 
 
 def _in_worker() -> bool:
@@ -361,17 +387,6 @@ def _in_worker() -> bool:
 
 def void(_: object) -> None:
     """Drop a value, for callbacks that must return nothing."""
-
-
-def key_lines(screen: Screen[Any]) -> list[tuple[str, Content]]:
-    """Every key that works now with what it does."""
-    lines: dict[str, Content] = {}
-    for active in screen.active_bindings.values():
-        binding = active.binding
-        if binding.description and not binding.system:
-            key = screen.app.get_key_display(binding)
-            lines.setdefault(key, Content(active.tooltip or binding.description))
-    return list(lines.items())
 
 
 def run(session: "Session", *, device: str = "auto", threads: int | None = None, screen: str | None = None) -> int:

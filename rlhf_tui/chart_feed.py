@@ -36,7 +36,7 @@ def chart_data(definition: ChartDefinition, run: Run | None, pinned: Iterable[Ru
         lines += [
             line for name in definition.metrics if (line := _line(run, name, metric_label(name, definition), options))
         ]
-        marks = [Mark(run.place(each.step, options.axis), each.kind, each.text) for each in run.happenings]
+        marks = [Mark(run.series.place(each.step, options.axis), each.kind, each.text) for each in run.happenings]
     for other in pinned:
         for name in definition.metrics:
             label = f"{other.name} {metric_label(name, definition)}".removesuffix(f" {definition.title}")

@@ -7,9 +7,10 @@ into plotext's private modules, and 5.3 raises on ±inf and on a logarithm of 0.
 line aborts the process, so plotext sees neither data nor axes here: values are filtered, thinned, scaled to whole
 dots of the canvas (``Scale.place``) and only then handed over to be joined by lines; range, logarithm, labels, marks
 and colours are ours. Colours travel as palette numbers that stand for the styles of the theme. plotext takes 0.2 s to
-import, so it is imported when the first line is drawn, after the first frame.
+import, so it is imported after the first frame (:func:`prepare`), when the first line is drawn at the latest.
 """
 
+import importlib
 import re
 import textwrap
 from collections.abc import Sequence
@@ -165,6 +166,11 @@ def _canvas(drawn: list[tuple[int, Line]], x_scale: Scale, y_scale: Scale, colum
     return braille(paths, columns, rows)
 
 
+def prepare() -> None:
+    """Import the plotting library ahead of the first line."""
+    importlib.import_module("plotext")
+
+
 def braille(paths: list[tuple[int, list[float], list[float]]], columns: int, rows: int) -> list[list[Cell]]:
     """Cells of paths, each a palette number from 1 to 8 (8 more: faint) with the whole dots it leads through."""
     return [_parse(row, columns) for row in _rasterise(paths, columns, rows)]
@@ -172,7 +178,7 @@ def braille(paths: list[tuple[int, list[float], list[float]]], columns: int, row
 
 def _rasterise(paths: list[tuple[int, list[float], list[float]]], columns: int, rows: int) -> list[str]:
     """Each path (palette number, dots of x, dots of y) as a braille line. Finite whole numbers only."""
-    import plotext  # 0.2 s: not before the first frame
+    import plotext
 
     plotext.terminal.limit(False, False)
     figure = plotext.figure

@@ -195,6 +195,17 @@ class RunSeries:
             x = x[track.rows.values.astype(np.int64)]
         return x, track.smoothed(smoothing)
 
+    def place(self, step: int, axis: Axis) -> float:
+        """Where ``step`` lies on an x axis."""
+        if axis == "step" or not len(self):
+            return float(step)
+        row = int(np.searchsorted(self.steps.values, step))
+        return float(self.axis(axis)[min(row, len(self) - 1)])
+
+    def step_at(self, x: float, axis: Axis) -> int | None:
+        """The step measured nearest to ``x`` on an x axis; None where nothing is measured."""
+        return int(self.steps.values[int(np.abs(self.axis(axis) - x).argmin())]) if len(self) else None
+
     def latest(self, name: str) -> float | None:
         """The newest finite value of a metric."""
         track = self.tracks.get(name)

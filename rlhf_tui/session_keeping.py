@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 
-from core.engine.protocol import Close, Open, Opened
 from core.store import Session, SessionLockedError, SessionMissingError, StoreError
-from rlhf_tui.engine_client import EngineClient, EngineError
-from rlhf_tui.history import load_history
 from rlhf_tui.screens.base import PlaygroundScreen
 from rlhf_tui.state import AppState
+
+if TYPE_CHECKING:
+    from rlhf_tui.engine_client import EngineClient
 
 UI_SETTING = "ui"
 
@@ -22,11 +22,11 @@ class SessionKeeping(App[None]):
 
     session: Session
     state: AppState
-    engine: EngineClient | None
     interrupted: list[int]
     _saved_ui: dict[str, Any]
 
     if TYPE_CHECKING:
+        engine: EngineClient | None
 
         def loaded_screens(self) -> list[PlaygroundScreen]: ...
         def toast(self, text: str, severity: Any = "information") -> None: ...
@@ -55,6 +55,11 @@ class SessionKeeping(App[None]):
         if before != self.state.own_trouble:
             self.engine_state_changed()
         return not self.state.own_trouble
+
+    def kept_ui(self) -> dict[str, Any]:
+        """What the screens looked like when the session was last open."""
+        saved = self.session.get_setting(UI_SETTING)
+        return saved if isinstance(saved, dict) else {}
 
     def save_ui(self) -> None:
         """Keep what the screens look like in the session, where anything changed."""
@@ -91,7 +96,11 @@ class SessionKeeping(App[None]):
         return True
 
     async def use_session(self, new: Session) -> None:
-        """Go over to a session that is open already."""
+        """Go over to a session that is open already; the one before is closed, the engine stays."""
+        from core.engine.protocol import Close, Open, Opened
+        from rlhf_tui.engine_client import EngineError
+        from rlhf_tui.history import load_history
+
         self.save_ui()
         old, self.session = self.session, new
         alive = self.engine is not None and self.engine.alive and self.engine.ready is not None
@@ -106,8 +115,7 @@ class SessionKeeping(App[None]):
         state.clock = self.state.clock
         self.state, self.interrupted = state, []
         load_history(new, state)
-        saved = new.get_setting(UI_SETTING)
-        self._saved_ui = saved if isinstance(saved, dict) else {}
+        self._saved_ui = self.kept_ui()
         if alive:
             assert self.engine is not None
             try:

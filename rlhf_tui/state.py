@@ -1,33 +1,20 @@
 """What the app knows: runs, their numbers and samples, the log – reduced from the engine's events. Torch-free.
 
 Nothing here draws. Screens read it and mark what to draw again; :meth:`AppState.apply` is the only writer while an
-engine runs, :mod:`rlhf_tui.history` fills it from the session's database before.
+engine runs, :mod:`rlhf_tui.history` fills it from the session's database before. What is slow to import waits for the
+first run or event, which come after the first frame.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
-from core.engine.protocol import (
-    Alert,
-    CheckpointSaved,
-    Event,
-    Goodbye,
-    KnobChanged,
-    Metrics,
-    Opened,
-    Ready,
-    RunState,
-    Samples,
-)
-from core.engine.protocol import Error as ErrorEvent
-from core.methods.base import Method
-from core.methods.table import method_title
-from rlhf_tui.series import Axis, RunSeries
+if TYPE_CHECKING:
+    from core.engine.protocol import Alert, Event, KnobChanged, Metrics, RunState, Samples
+    from core.methods.base import Method
+    from rlhf_tui.series import Axis, RunSeries
 
 ACTIVE = ("waiting", "running", "pausing")
 RESUMABLE = ("paused", "interrupted")
@@ -45,6 +32,12 @@ class Happening:
     step: int
     kind: str
     text: str
+
+
+def _no_numbers() -> "RunSeries":
+    from rlhf_tui.series import RunSeries
+
+    return RunSeries()
 
 
 @dataclass
@@ -69,9 +62,9 @@ class Run:
     pinned: bool = False
     notes: str = ""  # what a person wrote about it
     loaded: bool = True  # its numbers are here; False: still only in the database
-    series: RunSeries = field(default_factory=RunSeries)
+    series: "RunSeries" = field(default_factory=_no_numbers)
     happenings: list[Happening] = field(default_factory=list)
-    samples: Samples | None = None
+    samples: "Samples | None" = None
 
     @property
     def active(self) -> bool:
@@ -98,21 +91,15 @@ class Run:
     @property
     def name(self) -> str:
         """What to call it: its title, else method and number."""
+        from core.methods.table import method_title
+
         title = method_title(self.method)
         return self.title if self.title not in ("", title) else f"{title} #{self.run}"
 
-    def place(self, step: int, axis: Axis) -> float:
-        """Where ``step`` lies on an x axis."""
-        if axis == "step" or not len(self.series):
-            return float(step)
-        row = int(np.searchsorted(self.series.steps.values, step))
-        return float(self.series.axis(axis)[min(row, len(self.series) - 1)])
-
-    def step_at(self, x: float, axis: Axis) -> int:
+    def step_at(self, x: float, axis: "Axis") -> int:
         """The step measured nearest to ``x`` on an x axis; the newest one where nothing is measured."""
-        if not len(self.series):
-            return self.step
-        return int(self.series.steps.values[int(np.abs(self.series.axis(axis) - x).argmin())])
+        step = self.series.step_at(x, axis)
+        return self.step if step is None else step
 
 
 @dataclass(frozen=True)
@@ -139,33 +126,35 @@ class AppState:
     own_trouble: str = ""  # the app's newest one
     clock: Callable[[], float] = time.time
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: "Event") -> None:
         """Take one event into account."""
+        from core.engine import protocol
+
         match event:
-            case Ready():
+            case protocol.Ready():
                 self.engine = "ready"
                 self.engine_line = event.device_line
-            case Opened():
+            case protocol.Opened():
                 self.parameters = event.parameters
                 for note in event.notes:
                     self.say("info", note)
-            case RunState():
+            case protocol.RunState():
                 self._run_state(event)
-            case Metrics():
+            case protocol.Metrics():
                 self._metrics(event)
-            case KnobChanged():
+            case protocol.KnobChanged():
                 self._knob(event)
-            case Samples(run=int() as number, id=None) if number in self.runs:
+            case protocol.Samples(run=int() as number, id=None) if number in self.runs:
                 self.runs[number].samples = event
-            case CheckpointSaved():
+            case protocol.CheckpointSaved():
                 self.storage_trouble = ""
                 if event.kind == "resume" and event.name:
                     self.say("info", f"saved step {event.step} as '{event.name}'", event.run)
-            case Alert():
+            case protocol.Alert():
                 self._alert(event)
-            case ErrorEvent():
+            case protocol.Error():
                 self.say("error", event.message)
-            case Goodbye():
+            case protocol.Goodbye():
                 self.engine = "closing"
             case _:
                 pass
@@ -192,7 +181,7 @@ class AppState:
         """The newest run of a method."""
         return max((run for run in self.runs.values() if run.method == method), key=lambda run: run.run, default=None)
 
-    def parent_for(self, method: Method) -> Run | None:
+    def parent_for(self, method: "Method") -> Run | None:
         """The newest run that ``method`` can start from."""
         candidates = (run for run in self.runs.values() if run.method == method.starts_from and run.usable)
         return max(candidates, key=lambda run: run.run, default=None)
@@ -204,7 +193,7 @@ class AppState:
 
     # --- events ------------------------------------------------------------------------------------------------
 
-    def _run_state(self, event: RunState) -> None:
+    def _run_state(self, event: "RunState") -> None:
         run = self.runs.get(event.run)
         if run is None:
             run = self.runs[event.run] = Run(event.run, event.method, event.title)
@@ -220,7 +209,7 @@ class AppState:
             kind = "error" if event.state == "failed" else "info"
             self.say(kind, f"{run.name} {event.state} at step {event.step}{tail}", event.run)
 
-    def _metrics(self, event: Metrics) -> None:
+    def _metrics(self, event: "Metrics") -> None:
         run = self.runs.get(event.run)
         if run is None:
             return
@@ -236,14 +225,14 @@ class AppState:
         active = max(1, sum(each.active for each in self.runs.values()))
         return float((steps[-1] - steps[0]) / (seconds[-1] - seconds[0])) / active
 
-    def _knob(self, event: KnobChanged) -> None:
+    def _knob(self, event: "KnobChanged") -> None:
         text = f"{event.name} {_value(event.old)} → {_value(event.value)}"
         if (run := self.runs.get(event.run)) is not None:
             run.config[event.name] = event.value
             run.happenings.append(Happening(event.step, "knob", text))
         self.say("knob", f"{text} from step {event.step}", event.run)
 
-    def _alert(self, event: Alert) -> None:
+    def _alert(self, event: "Alert") -> None:
         if event.kind == "storage":
             failed = event.message.startswith("not saved")
             self.storage_trouble = event.message if failed else ""

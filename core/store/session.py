@@ -5,9 +5,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from core.store.checkpoints import CheckpointStore
 from core.store.database import Database
@@ -21,9 +22,11 @@ from core.store.errors import (
 from core.store.journal import EventStore, SampleStore
 from core.store.labels import LabelStore
 from core.store.lock import SessionLock
-from core.store.metrics import MetricStore
 from core.store.runs import RunStore
 from core.store.table import Table, checksum, text, to_json, whole
+
+if TYPE_CHECKING:
+    from core.store.metrics import MetricStore
 
 DATABASE = "session.db"
 _COLUMNS = ("title", "task", "seed", "backbone", "created")
@@ -51,7 +54,6 @@ class Session:
         self._settings = Table(database, "settings", ("name", "value"))
         self.facts = self._read_facts()
         self.runs = RunStore(database)
-        self.metrics = MetricStore(database)
         self.events = EventStore(database)
         self.samples = SampleStore(database)
         self.labels = LabelStore(database)
@@ -133,6 +135,13 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    @cached_property
+    def metrics(self) -> "MetricStore":
+        """The metrics of its runs. NumPy, which they need, takes longer to import than a session to open."""
+        from core.store.metrics import MetricStore
+
+        return MetricStore(self._database)
 
     @property
     def read_only(self) -> bool:

@@ -9,13 +9,14 @@ from textual.reactive import Reactive
 from textual.screen import Screen
 from textual.widget import Widget
 
-from core.engine.protocol import Event
+from rlhf_tui.screens.breakpoints import HORIZONTAL, VERTICAL
 from rlhf_tui.screens.topics import HelpTopic
 from rlhf_tui.widgets.banner import EngineBanner
 from rlhf_tui.widgets.key_bar import KeyBar
 from rlhf_tui.widgets.title_bar import TitleBar
 
 if TYPE_CHECKING:
+    from core.engine.protocol import Event
     from rlhf_tui.app import PlaygroundApp
 
 
@@ -25,8 +26,8 @@ class PlaygroundScreen(Screen[None]):
     entry_name: ClassVar[str] = ""  # its name in the table of screens
     # Textual draws the whole screen when another widget has the focus; the two that look different do so themselves.
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012 - as Textual types it
-    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (16, "-short"), (32, "-tall")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = HORIZONTAL
+    VERTICAL_BREAKPOINTS = VERTICAL
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("[", "app.switch_screen_by(-1)", "Previous screen", show=False, id="screen.previous"),
         Binding("]", "app.switch_screen_by(1)", "Next screen", show=False, id="screen.next"),
@@ -49,7 +50,7 @@ class PlaygroundScreen(Screen[None]):
 
     # --- hooks: the app calls these on every loaded screen -----------------------------------------------------
 
-    def engine_event(self, event: Event) -> None:
+    def engine_event(self, event: "Event") -> None:
         """The engine said something and the app's state has taken it in. Mark what to draw; do not draw."""
 
     def engine_changed(self) -> None:

@@ -19,6 +19,17 @@ GENERAL = HelpTopic(
 )
 
 
+def key_lines(screen: Screen[Any]) -> list[tuple[str, Content]]:
+    """Every key that works now with what it does."""
+    lines: dict[str, Content] = {}
+    for active in screen.active_bindings.values():
+        binding = active.binding
+        if binding.description and not binding.system:
+            key = screen.app.get_key_display(binding)
+            lines.setdefault(key, Content(active.tooltip or binding.description))
+    return list(lines.items())
+
+
 def topic_of(screen: Screen[Any]) -> HelpTopic:
     """The topic of the focused widget, else of the widgets around it, else of the screen."""
     node: Any = screen.focused

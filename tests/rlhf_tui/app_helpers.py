@@ -35,6 +35,9 @@ class DirectApp(PlaygroundApp):
     def _hear(self, event: Event) -> None:
         self._heard.append(event)
 
+    def fill_soon(self) -> None:
+        self.fill()  # nobody looks at the first frame
+
     def start_engine(self) -> None:
         self.state.engine, self.state.engine_line = "ready", "cpu, 1 thread"
         self.engine_state_changed()

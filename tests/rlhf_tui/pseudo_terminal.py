@@ -111,6 +111,9 @@ class Terminal:
 
 
 def app_command(folder: Path, *options: str, scripted: bool = True) -> list[str]:
-    """The app on the session in ``folder``, with a scripted engine or the real one, run by this Python."""
-    script = Path(__file__).with_name("run_app.py")
-    return [sys.executable, str(script), str(folder), "scripted" if scripted else "real", *options]
+    """The app on the session in ``folder``, run by this Python: with a scripted engine, which gets the options (the
+    session is made if need be), or as the command line opens it, with the real engine."""
+    if scripted:
+        return [sys.executable, str(Path(__file__).with_name("run_app.py")), str(folder), *options]
+    opened = ["open", folder.name, "--saves", str(folder.parent), "--device", "cpu"]
+    return [sys.executable, "-m", "rlhf_tui.cli", *opened, *options]

@@ -49,6 +49,30 @@ def test_the_app_imports_no_torch() -> None:
     assert out.stdout.strip() == "[]"  # plotext, too, waits for the first line drawn
 
 
+def test_what_the_first_frame_does_not_need_is_imported_after_it() -> None:
+    later = ("numpy", "plotext", "core.methods.table", "core.engine.protocol", "rlhf_tui.screens.train")
+    check = f"import sys, core.store, rlhf_tui.app, rlhf_tui.cli\nprint([n for n in {later} if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+async def test_the_first_frame_shows_where_the_panes_will_be(session: Session) -> None:
+    class Slow(DirectApp):
+        def fill_soon(self) -> None:
+            pass
+
+    app = Slow(session)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        lines = screen_lines(app)
+        assert lines[0].startswith(" Train ") and "first steps" in lines[0] and "Opening first steps" in lines[1]
+        assert all(f"╭─ {pane} " in "\n".join(lines) for pane in ("knobs", "charts", "samples", "log"))
+        await pilot.press("space")  # for the screen to come
+        app.fill()
+        await pilot.pause()
+        assert app.last("Start")["method"] == "sft"
+
+
 async def test_a_killed_engine_leaves_the_screen_and_goes_on_from_its_resume_point(session: Session) -> None:
     app = PlaygroundApp(session, engine_command=scripted_command("--rate", "30"))
     async with app.run_test(size=(120, 40)) as pilot:
@@ -187,6 +211,7 @@ async def test_a_session_that_is_only_looked_at_gets_no_engine(session: Session)
     with Session.open(session.folder, read_only=True) as looked_at:
         app = PlaygroundApp(looked_at, engine_command=scripted_command())
         async with app.run_test(size=(120, 40)) as pilot:
+            await until(lambda: isinstance(app.screen, TrainScreen))
             await pilot.pause(0.3)
             assert app.engine is None and app.state.engine == "none"
             assert "it can be looked at, not changed" in "\n".join(screen_lines(app))

@@ -105,6 +105,15 @@ def test_a_closed_terminal_ends_app_and_engine(terminals: list[Terminal], folder
         assert session.get_setting("ui")["screens"]["train"]["run"] == 1
 
 
+def test_keys_typed_before_the_first_frame_are_heeded(terminals: list[Terminal], folder: Path) -> None:
+    terminal = Terminal(app_command(folder, "--rate", "20"))
+    terminals.append(terminal)
+    terminal.send(" ")
+    terminal.wait_for("SFT #1 is learning")
+    terminal.send("q")
+    assert terminal.ended() == 0
+
+
 def test_ctrl_c_and_ctrl_q_leave_too(terminals: list[Terminal], folder: Path) -> None:
     terminal = started(terminals, folder, "--rate", "20")
     terminal.send("\x03")
