@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from core.device import choose_device
 from core.evaluation.probe import measure, probe_rollout
 from core.methods.dpo import DPOConfig
 from core.methods.ppo import PPOConfig
@@ -30,6 +31,7 @@ from core.trainers.reward import RewardTrainer, agreement
 from core.trainers.sft import SFTTrainer
 
 FOLDS = 5
+SHOWN = 5
 
 
 def trained(trainer: Trainer[Any]) -> Trainer[Any]:
@@ -63,11 +65,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
     parser.add_argument("--backbone", default="lstm")
-    parser.add_argument("--sft-steps", type=int, default=150)
+    parser.add_argument("--sft-steps", type=int, default=600)
     parser.add_argument("--rm-steps", type=int, default=60)
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--policies", action="store_true", help="also train PPO and DPO on all pairs' reward model")
     given = parser.parse_args()
+    choose_device("cpu", threads=1)
     cpu, backbone = torch.device("cpu"), BackboneConfig(kind=given.backbone)
     found: list[float] = []
     for seed in given.seeds:
@@ -88,7 +91,10 @@ def main() -> None:
         inputs = TrainerInputs(task, seed, cpu, backbone, policy=policy, reward_model=weights)
         reference = frozen_policy(inputs, policy)
         ppo = PPOTrainer(
-            PPOConfig(steps=given.steps, batch_size=256, reward="learned", evaluate_every=given.steps), inputs
+            PPOConfig(
+                steps=given.steps, batch_size=256, learning_rate=1e-3, reward="learned", evaluate_every=given.steps
+            ),
+            inputs,
         )
         dpo = DPOTrainer(DPOConfig(steps=given.steps, evaluate_every=given.steps), inputs)
         assert ppo.learned is not None
@@ -98,10 +104,12 @@ def main() -> None:
             rollout = probe_rollout(model_now, task, task.probe_prompts, 1024, 0)
             result = measure(rollout, task, None, learned, reference)
             assert result.learned_reward is not None and result.kl is not None
+            written = rollout.texts(task.tokenizer)[:SHOWN]
+            texts = " ".join(prompt + text for prompt, text in zip(task.probe_prompts, written, strict=False))
             print(
                 f"seed {seed} {name}: learned reward {result.learned_reward.mean:.3f} ± "
                 f"{result.learned_reward.standard_error:.3f}  KL {result.kl.mean:.2f}  distinct-2 "
-                f"{result.distinct_2:.3f}  {rollout.texts(task.tokenizer)[:5]}", flush=True,
+                f"{result.distinct_2:.3f}  {texts}", flush=True,
             )  # fmt: skip
 
 
