@@ -10,8 +10,6 @@ import argparse
 import time
 from typing import Any
 
-import torch
-
 from core.config import find_knob, make
 from core.device import choose_device
 from core.methods.ppo import PPOConfig
