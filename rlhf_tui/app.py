@@ -8,10 +8,11 @@ import asyncio
 import gc
 import signal
 import sys
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual import on, work
+from textual import events, on, work
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
@@ -96,6 +97,7 @@ class PlaygroundApp(SessionKeeping):
             name for name in (screen, self._saved_ui.get("screen"), SCREENS[0].name) if name in known
         )
         self._leaving = False
+        self.key_pressed = -1.0  # when the newest one came (time.monotonic)
         for entry in SCREENS:
             self.add_mode(entry.name, entry.load)
         for theme in THEMES:
@@ -109,7 +111,7 @@ class PlaygroundApp(SessionKeeping):
         for number in (signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self._end_by_signal, number)
         self.app_resume_signal.subscribe(self, self._back_in_front)
-        self.set_interval(_SAVE_UI_EVERY, self._keep_session)
+        self.set_interval(_SAVE_UI_EVERY, self.keep_session)
         self.fill_soon()
 
     def fill_soon(self) -> None:
@@ -148,10 +150,6 @@ class PlaygroundApp(SessionKeeping):
             gc.freeze()
             gc.enable()
 
-    def _keep_session(self) -> None:
-        self.save_ui()
-        self.look_after_the_folder()
-
     def start_engine(self) -> None:
         """Start an engine beside the screen and open the session in it; none for a session that is only looked at."""
         if self.session.read_only:
@@ -174,7 +172,7 @@ class PlaygroundApp(SessionKeeping):
         )
         try:
             self.state.apply(await engine.start())
-            engine.exited.add_done_callback(lambda how: void(self.post_message(self.EngineEnded(engine, how.result()))))
+            engine.exited.add_done_callback(lambda how: self.post_message(self.EngineEnded(engine, how.result())))
             self.state.apply(await engine.request(Open, **self.open_fields()))
         except EngineDied:
             if not engine.exited.done():
@@ -369,6 +367,11 @@ class PlaygroundApp(SessionKeeping):
 
         return HangUpDriver
 
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key):
+            self.key_pressed = time.monotonic()
+        await super().on_event(event)
+
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Line colours for themes that are not ours."""
         return LINE_COLOURS
@@ -383,10 +386,6 @@ def _in_worker() -> bool:
     except NoActiveWorker:
         return False
     return True
-
-
-def void(_: object) -> None:
-    """Drop a value, for callbacks that must return nothing."""
 
 
 def run(session: "Session", *, device: str = "auto", threads: int | None = None, screen: str | None = None) -> int:

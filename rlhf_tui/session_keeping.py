@@ -69,6 +69,11 @@ class SessionKeeping(App[None]):
         if now != self._saved_ui and self.keep(lambda: self.session.set_setting(UI_SETTING, now)):
             self._saved_ui = now
 
+    def keep_session(self) -> None:
+        """What is done every few seconds."""
+        self.save_ui()
+        self.look_after_the_folder()
+
     def look_after_the_folder(self) -> None:
         """Notice a deleted folder also while nothing is written."""
         if not self.session.read_only and not os.path.lexists(self.session.folder / "session.db"):

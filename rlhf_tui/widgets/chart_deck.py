@@ -1,12 +1,12 @@
 """The charts of a method side by side, and the one timer that draws them: one a tick, each at most twice a second.
 
-Four charts in one tick would keep a key press waiting; one is drawn in a few milliseconds. What is off the screen, or
-has nothing new, is not drawn at all.
+Four charts in one tick would keep a key press waiting; one is drawn in a few milliseconds. A key that has just come is
+answered first. What is off the screen, or has nothing new, is not drawn at all.
 """
 
 import time
 from collections.abc import Callable, Iterable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.containers import VerticalScroll
 from textual.widget import Widget
@@ -14,8 +14,12 @@ from textual.widget import Widget
 from rlhf_tui.plotting import ChartData
 from rlhf_tui.widgets.chart import Chart
 
+if TYPE_CHECKING:
+    from rlhf_tui.app import PlaygroundApp
+
 TICK = 1 / 12  # seconds
 REDRAW_EVERY = 0.5  # seconds, of a chart that has only got new numbers
+ANSWERED_IN = 0.04  # seconds, a key with what it changes on the screen
 
 
 class ChartDeck(VerticalScroll, can_focus=False):
@@ -24,6 +28,7 @@ class ChartDeck(VerticalScroll, can_focus=False):
     """
     MIN_ROWS: ClassVar[int] = 8
     clock: Callable[[], float] = staticmethod(time.monotonic)
+    _gave_way = False  # to a key, at the last tick; no two ticks in a row, so that a held key stops no chart
 
     def on_mount(self) -> None:
         self.set_interval(TICK, self.draw_one)
@@ -59,6 +64,10 @@ class ChartDeck(VerticalScroll, can_focus=False):
         if not self.screen.is_current or not self.display:
             return
         now = self.clock()
+        key = cast("PlaygroundApp", self.app).key_pressed
+        self._gave_way = not self._gave_way and 0 <= now - key < ANSWERED_IN
+        if self._gave_way:
+            return
         waiting = [
             chart
             for chart in self.charts

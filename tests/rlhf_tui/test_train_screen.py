@@ -278,6 +278,28 @@ async def test_one_chart_a_tick_and_only_what_is_new_and_seen(session: Session) 
         assert set(drawn) == {"loss"}  # the others are covered
 
 
+async def test_a_key_is_answered_before_a_chart_is_drawn_and_a_held_key_stops_none(session: Session) -> None:
+    app = DirectApp(session)
+    async with app.run_test(size=NORMAL) as pilot:
+        await pilot.press("space")
+        await pilot.pause()
+        deck = app.screen.query_one(ChartDeck)
+        deck.clock = lambda: 1000.0
+        drawn: list[str] = []
+        for chart in deck.charts:
+            chart.redraw = lambda chart=chart: drawn.append(chart.title)  # type: ignore[method-assign,misc]
+            chart.misfit, chart.stale, chart.drawn = False, True, 0.0
+        app.key_pressed = 999.99
+        counts = []
+        for _ in range(4):
+            deck.draw_one()
+            counts.append(len(drawn))
+        assert counts == [0, 1, 1, 2]
+        app.key_pressed = 999.0
+        deck.draw_one()
+        assert len(drawn) == 3
+
+
 async def test_m_maximises_and_brings_back(session: Session) -> None:
     app = DirectApp(session)
     async with app.run_test(size=NORMAL) as pilot:
