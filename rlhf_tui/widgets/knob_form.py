@@ -97,7 +97,7 @@ class KnobList(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         index = y + self.scroll_offset.y
-        width = self.size.width
+        width = self.scrollable_content_region.width  # beside the scrollbar
         if index >= len(self.knobs):
             return Strip.blank(width, self.rich_style)
         knob = self.knobs[index]

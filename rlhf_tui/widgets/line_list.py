@@ -67,7 +67,7 @@ class LineList(ScrollView, can_focus=True):
         self.head: Callable[[int], Content] | None = None  # a line above, which does not scroll
         self.empty = empty
         self._ends: list[int] = []  # of each row, in lines
-        self._drawn: dict[tuple[int, bool], list[Strip]] = {}
+        self._drawn: dict[tuple[int, bool, int], list[Strip]] = {}
         if title:
             self.border_title = title
 
@@ -109,7 +109,7 @@ class LineList(ScrollView, can_focus=True):
         self.draw_again()
 
     def render_line(self, y: int) -> Strip:
-        width = self.size.width
+        width = self.scrollable_content_region.width  # beside the scrollbar
         if self.head is not None:
             if y == 0:
                 return self._strips([self.head(width)], width)[0]
@@ -125,7 +125,7 @@ class LineList(ScrollView, can_focus=True):
 
     def _row_strips(self, index: int, width: int) -> list[Strip]:
         here = index == self.at
-        found = self._drawn.get((index, here))
+        found = self._drawn.get((index, here, width))
         if found is None:
             if len(self._drawn) > 500:
                 self._drawn.clear()
@@ -136,7 +136,7 @@ class LineList(ScrollView, can_focus=True):
             marked = [(mark if at == 0 else Content(BLANK)) + line for at, line in enumerate(lines)]
             if here and self.has_focus:
                 marked = [line.stylize_before("bold") for line in marked]
-            found = self._drawn[(index, here)] = self._strips(marked, width)
+            found = self._drawn[(index, here, width)] = self._strips(marked, width)
         return found
 
     def _strips(self, lines: Sequence[Content], width: int) -> list[Strip]:

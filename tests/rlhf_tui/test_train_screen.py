@@ -183,6 +183,17 @@ async def test_knobs_before_the_start_go_into_it_and_live_ones_to_the_run(sessio
         assert app.asked[-1][0] == "SetKnob"
 
 
+async def test_a_changed_knob_has_its_star_beside_the_scrollbar(session: Session) -> None:
+    app = DirectApp(session)
+    async with app.run_test(size=NORMAL) as pilot:
+        await pilot.press("3", "k", "plus")
+        await pilot.pause()
+        knobs = app.screen.query_one(KnobList)
+        assert knobs.show_vertical_scrollbar
+        row = next(line for line in screen_lines(app) if "steps  " in line)
+        assert "300*" in row  # a quarter more than 240
+
+
 async def test_choices_turn_with_enter_and_backspace_sets_the_default(session: Session) -> None:
     app = DirectApp(session)
     async with app.run_test(size=NORMAL) as pilot:
