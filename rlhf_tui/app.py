@@ -27,7 +27,7 @@ from rlhf_tui.screens.base import PlaygroundScreen
 from rlhf_tui.screens.opening import OpeningScreen
 from rlhf_tui.screens.table import SCREENS, neighbour
 from rlhf_tui.session_keeping import SessionKeeping
-from rlhf_tui.state import AppState
+from rlhf_tui.state import ABOUT_STORAGE, AppState
 from rlhf_tui.themes import LINE_COLOURS, THEMES, theme_for
 from rlhf_tui.widgets.banner import EngineBanner
 from rlhf_tui.widgets.title_bar import TitleBar
@@ -239,8 +239,8 @@ class PlaygroundApp(SessionKeeping):
 
         trouble = self.state.storage_trouble
         self.state.apply(event)
-        if isinstance(event, Alert) and event.kind == "storage":
-            self.toast(event.message, severity="warning")
+        if isinstance(event, Alert) and event.kind in ABOUT_STORAGE:
+            self.toast(event.message, severity="information" if event.kind == "saved_again" else "warning")
         if trouble != self.state.storage_trouble:
             self.engine_state_changed()
         if isinstance(event, Metrics) and event.skipped and event.run in self.state.runs:

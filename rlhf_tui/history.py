@@ -8,13 +8,13 @@ import numpy as np
 from core.engine.protocol import Samples, SampleText
 from core.store import StoreError
 from rlhf_tui.series import RunSeries
-from rlhf_tui.state import ACTIVE, AppState, Happening, LogEntry, Run
+from rlhf_tui.state import ABOUT_STORAGE, ACTIVE, AppState, Happening, LogEntry, Run
 
 if TYPE_CHECKING:
     from core.store import Session
 
 _LOG_LINES = 500
-_ONLY_LOGGED = ("info", "note", "resume", "storage", "device")  # kinds of events that charts do not mark
+_ONLY_LOGGED = ("info", "note", "resume", "device", *ABOUT_STORAGE)  # kinds of events that charts do not mark
 _SAMPLE_FIELDS = {field.name for field in dataclasses.fields(SampleText)}
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 ACTIVE = ("waiting", "running", "pausing")
 RESUMABLE = ("paused", "interrupted")
 FINISHED = ("done", "stopped", "failed")
+ABOUT_STORAGE = ("storage", "not_saved", "saved_again")  # kinds of alerts that no chart marks
 
 _RATE_STEPS = 10
 
@@ -233,9 +234,8 @@ class AppState:
         self.say("knob", f"{text} from step {event.step}", event.run)
 
     def _alert(self, event: "Alert") -> None:
-        if event.kind == "storage":
-            failed = event.message.startswith("not saved")
-            self.storage_trouble = event.message if failed else ""
+        if event.kind in ("not_saved", "saved_again"):
+            self.storage_trouble = event.message if event.kind == "not_saved" else ""
         run = self.runs.get(event.run) if event.run is not None else None
         if run is not None and event.step is not None:
             run.happenings.append(Happening(event.step, "alert", event.message))

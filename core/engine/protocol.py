@@ -385,7 +385,11 @@ class CheckpointSaved(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Alert(Event):
-    """Something a person should see. ``kind``: kl_alarm, early_stop, diverged, storage, resume, device."""
+    """Something a person should see.
+
+    ``kind``: kl_alarm, early_stop, diverged, resume, device. Of the session on disk: not_saved, saved_again, storage (a
+    note on what was found or put back).
+    """
 
     run: int | None
     step: int | None

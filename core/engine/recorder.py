@@ -63,18 +63,18 @@ class Recorder:
         except StoreError as error:
             if not self._failing:
                 self._failing = True
-                self._alert(f"not saved, training goes on: {error}")
+                self._alert("not_saved", f"not saved, training goes on: {error}")
             return False
         self._rows.clear()
         self._changes.clear()
         self._others.clear()
         if self._failing:
             self._failing = False
-            self._alert("saving works again; nothing was lost")
+            self._alert("saved_again", "saving works again; nothing was lost")
         return True
 
-    def _alert(self, message: str) -> None:
-        self._emit(Alert(run=None, step=None, kind="storage", message=message))
+    def _alert(self, kind: str, message: str) -> None:
+        self._emit(Alert(run=None, step=None, kind=kind, message=message))
 
     def _write(self) -> None:
         with self._session.transaction():

@@ -104,11 +104,11 @@ class Saver:
         except StoreError as error:
             if not self._failing:
                 self._failing = True
-                self._alert("storage", f"not saved, training goes on: {error}")
+                self._alert("not_saved", f"not saved, training goes on: {error}")
             return None
         if self._failing:
             self._failing = False
-            self._alert("storage", "saving works again")
+            self._alert("saved_again", "saving works again")
         saved = CheckpointSaved(run=self._run, step=step, kind=kind, name=name)
         self._emit(saved)
         return saved

@@ -184,7 +184,7 @@ async def test_quitting_asks_only_when_something_would_be_lost(session: Session)
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("space")
         assert app.would_be_lost() == []  # a run that trains is saved and can go on
-        app.take(Alert(run=1, step=5, kind="storage", message="not saved, training goes on: the disk is full"))
+        app.take(Alert(run=1, step=5, kind="not_saved", message="not saved, training goes on: the disk is full"))
         await pilot.pause()
         assert any("Saving failed" in line and "the disk is full" in line for line in screen_lines(app))
         await pilot.press("q")

@@ -58,11 +58,13 @@ def test_going_back_to_a_resume_point_forgets_what_came_after() -> None:
 
 
 def test_a_failed_save_is_trouble_until_one_works() -> None:
-    failed = Alert(run=None, step=None, kind="storage", message="not saved, training goes on: the disk is full")
+    failed = Alert(run=None, step=None, kind="not_saved", message="not saved, training goes on: the disk is full")
     assert "disk is full" in state_with(failed).storage_trouble
     assert state_with(failed, CheckpointSaved(run=1, step=1, kind="resume")).storage_trouble == ""
-    works = Alert(run=None, step=None, kind="storage", message="saving works again")
+    works = Alert(run=None, step=None, kind="saved_again", message="saving works again")
     assert state_with(failed, works).storage_trouble == ""
+    note = Alert(run=None, step=None, kind="storage", message="an older checkpoint was used")
+    assert "disk is full" in state_with(failed, note).storage_trouble
 
 
 def test_a_method_starts_from_the_newest_run_it_can() -> None:

@@ -19,17 +19,17 @@ from core.store import Session
 LONG = {"steps": 100_000, "evaluate_every": 1000}
 
 
-def storage(message: dict) -> bool:
-    return message["type"] == "alert" and message["kind"] == "storage"
+def alert(message: dict, kind: str) -> bool:
+    return message["type"] == "alert" and message["kind"] == kind
 
 
 def trouble(engine: Engine) -> str:
     """Wait for the alert that a save failed."""
-    return str(engine.wait_for(lambda each: storage(each) and each["message"].startswith("not saved"))["message"])
+    return str(engine.wait_for(lambda each: alert(each, "not_saved"))["message"])
 
 
 def relief(engine: Engine) -> None:
-    engine.wait_for(lambda each: storage(each) and each["message"].startswith("saving works again"))
+    engine.wait_for(lambda each: alert(each, "saved_again"))
 
 
 def newest_step(engine: Engine) -> int:
@@ -95,7 +95,7 @@ def test_a_folder_deleted_underneath_is_put_back_and_every_step_is_in_it(engine:
     run = start(engine, config=LONG)
     engine.step(run, 20)
     shutil.rmtree(folder)
-    engine.wait_for(lambda each: storage(each) and "was put back" in each["message"])
+    engine.wait_for(lambda each: alert(each, "storage") and "was put back" in each["message"])
     trains_on(engine, run)
     named = engine.do("save", run=run, name="after")["step"]
     engine.do("stop", run=run)
@@ -111,7 +111,7 @@ def test_a_run_whose_folder_was_deleted_goes_on_in_another_process(engine: Engin
     run = start(engine, config={**LONG, "steps": 60}, milliseconds=10)
     engine.step(run, 10)
     shutil.rmtree(folder)
-    engine.wait_for(lambda each: storage(each) and "was put back" in each["message"])
+    engine.wait_for(lambda each: alert(each, "storage") and "was put back" in each["message"])
     engine.do("pause", run=run)
     paused = engine.state(run, "paused")["step"]
     engine.kill()
