@@ -29,6 +29,8 @@ class SFTTrainer(Trainer[SFTConfig]):
     def __init__(self, config: SFTConfig, inputs: TrainerInputs) -> None:
         super().__init__(config, inputs)
         task = inputs.task
+        if not task.demonstrations:
+            raise ValueError(f"the task {task.name} has no demonstrations to imitate")
         self.policy = fresh_policy(inputs)
         self.optimizer = make_optimizer(self.policy.parameters(), config)
         self.demonstrations, self.held_out = (
@@ -64,11 +66,13 @@ class SFTTrainer(Trainer[SFTConfig]):
         if not self.validates:
             return self.end_step(metrics)
         yield "update"
-        metrics["validation_loss"] = self.validation_loss()
+        validation = self.validation_loss() if len(self.held_out) else None
         yield "validation"
         rollout = probe_rollout(self.policy, self.inputs.task, self.inputs.task.probe_prompts, PROBE_COMPLETIONS, 0)
         metrics |= measure(rollout, self.inputs.task, self.gold, None, None).metrics()
-        return self.end_step(metrics, metrics["validation_loss"])
+        if validation is not None:
+            metrics["validation_loss"] = validation
+        return self.end_step(metrics, validation)
 
     @torch.no_grad()
     def validation_loss(self) -> float:
