@@ -17,7 +17,7 @@ class TRPOConfig(CriticConfig):
         0.005, "δ: bound on the mean KL per letter from the old policy to the new one; falls with the schedule",
         above=0, unit="nats", live=True,
     )  # fmt: skip
-    cg_iterations: int = knob(8, "iterations of conjugate gradient", minimum=1, maximum=1000)
+    cg_iterations: int = knob(4, "iterations of conjugate gradient", minimum=1, maximum=1000)
     damping: float = knob(0.1, "added to the Fisher matrix's diagonal", minimum=0)
     fisher_completions: int = knob(32, "completions of the batch that the Fisher matrix is taken over", minimum=1)
     backtracks: int = knob(10, "how often a step that breaks the bound or does not help is halved", minimum=0)

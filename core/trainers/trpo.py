@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Generator, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +19,13 @@ from core.trainers.ppo import ActorCriticTrainer
 from core.trainers.updates import update
 
 
+class Surrogate(NamedTuple):
+    """What is to be lowered, at some weights."""
+
+    loss: Tensor  # scalar
+    logits: Tensor  # [B, T, V]
+
+
 class TRPOTrainer(ActorCriticTrainer[TRPOConfig]):
     """Conjugate gradient on Fisher-vector products, the longest step within the bound, then a line search."""
 
@@ -26,7 +34,7 @@ class TRPOTrainer(ActorCriticTrainer[TRPOConfig]):
     def updates(self, experience: Experience, rate: float) -> Generator[Phase, None, list[Metrics]]:
         """One step of the policy, then the critic's own."""
         config = self.config
-        gradient = self.surrogate_gradient(experience)
+        gradient, before = self.surrogate_gradient(experience)
         direction, fisher = torch.zeros_like(gradient), self.fisher(experience)
         residual, search = gradient.clone(), gradient.clone()
         for _ in range(config.cg_iterations):  # solves F·direction = gradient
@@ -40,7 +48,8 @@ class TRPOTrainer(ActorCriticTrainer[TRPOConfig]):
             search = residual + residual.dot(residual) / square * search
             yield "conjugate gradient"
         bound = config.max_kl * rate / config.learning_rate if config.learning_rate else 0.0
-        metrics = self.line_search(experience, direction, fisher, bound)
+        curvature = direction.dot(gradient - residual).item()  # of F·direction, which is gradient − residual
+        metrics = self.line_search(experience, before, direction, curvature, bound)
         yield "line search"
         hidden = completion_hidden(self.policy, experience.batch).detach()
         for _ in range(config.critic_epochs):
@@ -56,23 +65,26 @@ class TRPOTrainer(ActorCriticTrainer[TRPOConfig]):
         )
         return loss + direct_kl(logits, experience), {"loss/policy_avg": loss.detach(), "val/ratio": stats.ratio}
 
-    def surrogate(self, experience: Experience) -> tuple[Tensor, Tensor]:
-        """(the loss at the weights as they are, the logits [B, T, V])."""
+    def surrogate(self, experience: Experience) -> Surrogate:
+        """The loss at the weights as they are."""
         logits = completion_logits(self.policy, experience.batch, self.config.temperature)
         loss, _ = self.policy_loss(logits, token_logprobs(logits, experience.batch.tokens), experience)
-        return loss, logits
+        return Surrogate(loss, logits)
 
-    def surrogate_gradient(self, experience: Experience) -> Tensor:
-        """The downhill direction, in one vector. Raises TrainingDivergedError when it is not finite."""
-        loss, _ = self.surrogate(experience)
+    def surrogate_gradient(self, experience: Experience) -> tuple[Tensor, Surrogate]:
+        """The downhill direction, in one vector, and the loss it leads down from. Raises TrainingDivergedError."""
+        loss, logits = self.surrogate(experience)
         weights = self.learning_weights()
         gradient = -flat(torch.autograd.grad(loss, weights, allow_unused=True), weights)
         if not gradient.isfinite().all():
             raise TrainingDivergedError("the policy's gradient is not finite; the weights are those before this step")
-        return gradient
+        return gradient, Surrogate(loss.detach(), logits.detach())
 
     def fisher(self, experience: Experience) -> Callable[[Tensor], Tensor]:
-        """v -> (F + damping)·v, F the Hessian of the mean KL(old‖new) per token at the policy as it is."""
+        """v -> (F + damping)·v, F the Hessian of the mean KL(old‖new) per token at the policy as it is.
+
+        Taken over a part of the batch only (Appendix C.1: a tenth gives directions as good), the gradient over all.
+        """
         some = torch.arange(min(len(experience), self.config.fisher_completions), device=self.inputs.device)
         batch = experience.batch.rows(some)
         weights = self.learning_weights()
@@ -93,26 +105,22 @@ class TRPOTrainer(ActorCriticTrainer[TRPOConfig]):
 
     @torch.no_grad()
     def line_search(
-        self, experience: Experience, direction: Tensor, fisher: Callable[[Tensor], Tensor],
-        bound: float,
-    ) -> Metrics:  # fmt: skip
+        self, experience: Experience, before: Surrogate, direction: Tensor, curvature: float, bound: float
+    ) -> Metrics:
         """Halve the longest step that the bound allows until it keeps the bound and helps; else do not move."""
         config, weights = self.config, self.learning_weights()
-        with torch.enable_grad():
-            curvature = direction.dot(fisher(direction)).item()
         here = parameters_to_vector(weights)
-        before, old_logits = self.surrogate(experience)
         length = math.sqrt(2 * bound / curvature) if curvature > 0 else 0.0
         found: Metrics = {"policy/kl_bound": bound}
         for halvings in range(config.backtracks + 1):
             set_weights(weights, here + length * direction)
             after, logits = self.surrogate(experience)
-            kl = masked_mean(exact_kl(old_logits, logits), experience.batch.mask)
-            if length and kl <= bound and after < before:
+            kl = masked_mean(exact_kl(before.logits, logits), experience.batch.mask)
+            if length and kl <= bound and after < before.loss:
                 return found | {"policy/kl": kl, "policy/backtracks": float(halvings), "loss/policy_avg": after}
             length /= 2
         set_weights(weights, here)
-        return found | {"policy/kl": 0.0, "policy/backtracks": config.backtracks + 1.0, "loss/policy_avg": before}
+        return found | {"policy/kl": 0.0, "policy/backtracks": config.backtracks + 1.0, "loss/policy_avg": before.loss}
 
     def learning_weights(self) -> list[torch.nn.Parameter]:
         """The policy's weights that can move."""
