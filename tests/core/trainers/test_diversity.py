@@ -30,7 +30,7 @@ def unique(policy, task) -> float:
 def test_dpos_loss_of_diversity_and_what_keeps_it(seed):
     task = load_task("words", seed)
     given = TrainerInputs(task=task, seed=seed, device=torch.device("cpu"), backbone=BackboneConfig())
-    sft = finish(SFTTrainer(SFTConfig(), given))
+    sft = finish(SFTTrainer(SFTConfig(evaluate_every=1000), given))
     given = TrainerInputs(
         task=task, seed=seed, device=torch.device("cpu"), backbone=BackboneConfig(), policy=dict(sft.weights())
     )
@@ -39,7 +39,7 @@ def test_dpos_loss_of_diversity_and_what_keeps_it(seed):
     for name, preset, knobs in (
         ("small", "collapse", {}), ("large", "collapse", {"beta": 0.5}), ("mixed", "diverse", {})
     ):  # fmt: skip
-        config = stage("dpo", preset, knobs).full_config
+        config = stage("dpo", preset, {**knobs, "evaluate_every": 1000}).full_config
         reached[name] = unique(finish(DPOTrainer(config, given)).policy, task)
     assert reached["small"] < start - 0.08
     assert reached["large"] > start - 0.05
