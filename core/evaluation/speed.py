@@ -6,6 +6,7 @@ nothing, so a share says how much of the peak goes into the model itself.
 """
 
 import dataclasses
+import math
 import resource
 import statistics
 import sys
@@ -22,7 +23,7 @@ from core.methods.ppo import PPOConfig
 from core.methods.reward import RewardConfig
 from core.methods.sft import SFTConfig
 from core.models.build import BackboneConfig, build_language_model
-from core.models.language_model import LanguageModel
+from core.models.language_model import NEVER_SAMPLED, LanguageModel
 from core.preferences.pair import PreferencePair
 from core.randomness import generator_for
 from core.sampling import generate
@@ -37,6 +38,7 @@ from core.trainers.reward import RewardTrainer
 from core.trainers.sft import SFTTrainer
 
 LETTERS = 20
+BRIEF = 11  # tokens after which a completion of real use ends, about; those cut off make the mean 9
 PROMPT_LETTERS = 4  # with the marks around them, six tokens
 BATCH = 256
 PAIR_BATCH = 64
@@ -152,11 +154,29 @@ class Workbench:
         model.load_state_dict(self.weights)
         return model.to(self.device)
 
-    def sampling_seconds(self, count: int = BATCH, letters: int = LETTERS) -> float:
-        model, prompts = self.policy(), [self.task.encode_prompt(p) for p in self.task.prompts]
-        asked = [prompts[row % len(prompts)] for row in range(count)]
-        dice = generator_for(0, "bench")
-        return seconds(lambda: generate(model, asked, letters, generator=dice), self.device)
+    def brief_policy(self) -> LanguageModel:
+        """A model that ends with the same probability after each letter: completions of about nine tokens."""
+        model = self.policy()
+        choices = len(self.task.tokenizer) - len(NEVER_SAMPLED) - 1
+        with torch.no_grad():
+            model.head.weight.zero_()
+            model.head.bias.zero_()
+            model.head.bias[CharTokenizer.eos_id] = math.log(choices / (BRIEF - 1))
+        return model
+
+    def asked(self, count: int) -> list[list[int]]:
+        """So many prompts."""
+        prompts = [self.task.encode_prompt(each) for each in self.task.prompts]
+        return [prompts[row % len(prompts)] for row in range(count)]
+
+    def tokens_written(self, model: LanguageModel, count: int) -> int:
+        """What ``count`` completions have together, EOS included."""
+        return int(generate(model, self.asked(count), LETTERS, generator=generator_for(0, "bench")).mask.sum())
+
+    def sampling_seconds(self, model: LanguageModel, count: int = BATCH) -> float:
+        """Median seconds in which so many completions are written."""
+        asked, dice = self.asked(count), generator_for(0, "bench")
+        return seconds(lambda: generate(model, asked, LETTERS, generator=dice), self.device)
 
 
 NEVER_VALIDATE: dict[str, Any] = {"steps": 100_000, "evaluate_every": 100_000}
@@ -173,18 +193,23 @@ def speeds(
 ) -> Generator[Speed, None, None]:
     """The bench's lines, each as soon as it is measured."""
     bench = Workbench(device, backbone)
-    peak = matmul_peak(device)
-    yield Speed("matrix product", peak / 1e9, "GFLOP/s")
+    peaks = [matmul_peak(device)]
+    yield Speed("matrix product", peaks[0] / 1e9, "GFLOP/s")
     forward = forward_flops(bench.backbone, len(bench.task.tokenizer))
     tokens = PROMPT_LETTERS + 2 + LETTERS  # read for one completion; its last letter (or EOS) is only predicted
 
     def speed(name: str, unit: str, items: float, taken: float, passes: float) -> Speed:
-        return Speed(name, items / taken, unit, forward * passes * items / taken / peak)
+        peaks.append(matmul_peak(device))  # a shared core's clock wanders: the better of the peaks around counts
+        return Speed(name, items / taken, unit, forward * passes * items / taken / max(peaks[-2:]))
 
     taken = bench.step_seconds(bench.sft(batch))
     yield speed("SFT", "tokens/s", batch * (tokens + 1), taken, 3)
-    taken = bench.sampling_seconds(batch)
+    taken = bench.sampling_seconds(bench.policy(), batch)
     yield speed("sampling", "completions/s", batch, taken, tokens)
+    brief = bench.brief_policy()
+    written = bench.tokens_written(brief, batch) / batch
+    taken = bench.sampling_seconds(brief, batch)
+    yield speed(f"sampling, {written:.1f} tokens", "completions/s", batch, taken, PROMPT_LETTERS + 2 + written)
     taken = bench.step_seconds(bench.reward(pair_batch))
     yield speed("reward model", "pairs/s", pair_batch, taken, 3 * 2 * (tokens + 1))
     taken = bench.step_seconds(bench.dpo(pair_batch))

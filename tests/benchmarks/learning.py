@@ -2,6 +2,7 @@
 
     python tests/benchmarks/learning.py                       every experiment, seeds 0 1 2 (about an hour on one core)
     python tests/benchmarks/learning.py sft ppo-0.2 --seeds 0  some of them
+    python tests/benchmarks/learning.py --backbone transformer ppo-0.2 dpo-online
 
 One line of JSON an experiment and seed goes to ``--out`` as it is done; a table of means follows at the end. Every
 trainer runs with its default knobs but for those in the experiment's name.
@@ -51,8 +52,9 @@ def finish(generator: Generator[Any, None, T]) -> T:
 class Bench:
     """One seed's task and whatever experiments share: SFT weights, reward model, reference sample."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, backbone: BackboneConfig | None = None) -> None:
         self.seed = seed
+        self.backbone = backbone or BackboneConfig()
         self.task: Task = load_task("words", seed)
         self.seconds = 0.0
         self._kept: dict[str, Any] = {}
@@ -64,7 +66,7 @@ class Bench:
         return result
 
     def inputs(self, **weights: Weights) -> TrainerInputs:
-        return TrainerInputs(self.task, self.seed, torch.device("cpu"), BackboneConfig(), **weights)
+        return TrainerInputs(self.task, self.seed, torch.device("cpu"), self.backbone, **weights)
 
     def train(self, kind: type[Trainer[Any]], method: str, inputs: TrainerInputs, **knobs: Any) -> Any:
         """A trained trainer; :attr:`seconds` tells how long it took (of this process' CPU time)."""
@@ -173,13 +175,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help=f"of {', '.join(EXPERIMENTS)}")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--backbone", choices=("lstm", "transformer"), default="lstm")
     parser.add_argument("--out", type=Path, default=None, help="append a line of JSON per experiment and seed")
     options = parser.parse_args()
     choose_device("cpu", threads=1)
     names = options.experiments or list(EXPERIMENTS)
     results: dict[str, list[Figures]] = {name: [] for name in names}
     for seed in options.seeds:
-        bench = Bench(seed)
+        bench = Bench(seed, BackboneConfig(kind=options.backbone))
         for name in names:
             figures = EXPERIMENTS[name](bench)
             results[name].append(figures)
