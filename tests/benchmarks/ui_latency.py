@@ -87,7 +87,7 @@ def with_screen(folder: Path, seconds: float) -> dict[str, float]:
     try:
         terminal.wait_for("Train", "knobs")  # the frame, its panes still empty
         first_frame = time.monotonic() - began
-        terminal.wait_for("knobs of SFT", "Press space")
+        terminal.wait_for("knobs of")
         filled = time.monotonic() - began
         terminal.wait_for("CPU", timeout=60)
         ready = time.monotonic() - began
