@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from core.logprobs import exact_kl, masked_mean, token_logprobs
+from core.losses import PolicyStats, ppo_policy_loss
 from core.sampling import Completions, Rollout, token_width
 
 Metrics = dict[str, Tensor | float]
@@ -52,6 +53,11 @@ def kl_penalties(scored: Scored, kind: str) -> Tensor:
     return torch.where(scored.rollout.mask, scored.rollout.logprobs - at_reference, 0.0)
 
 
+def rewards_less_kl(scored: Scored, beta: float, kind: str) -> Tensor:
+    """Scores less the price of each completion's whole KL, [B]."""
+    return scored.scores - beta * kl_penalties(scored, kind).sum(1)
+
+
 def direct_kl(logits: Tensor, experience: Experience) -> Tensor:
     """The KL's direct gradient, a scalar loss; 0 where the reward alone pays for KL.
 
@@ -61,3 +67,23 @@ def direct_kl(logits: Tensor, experience: Experience) -> Tensor:
     if experience.kl_weight is None:
         return logits.new_zeros(())
     return experience.kl_weight * masked_mean(exact_kl(logits, experience.reference_logits), experience.batch.mask)
+
+
+def clipped_loss(
+    logits: Tensor, logprobs: Tensor, experience: Experience, clip: float | tuple[float, float]
+) -> tuple[Tensor, Metrics]:
+    """PPO's clipped loss on an experience, plus the KL's direct gradient, and what describes it."""
+    loss, stats = ppo_policy_loss(
+        logprobs, experience.logprobs, experience.advantages, experience.batch.mask, clip
+    )  # fmt: skip
+    return loss + direct_kl(logits, experience), clip_metrics(loss, stats)
+
+
+def clip_metrics(loss: Tensor, stats: PolicyStats) -> Metrics:
+    """How a clipped step went."""
+    return {
+        "loss/policy_avg": loss.detach(),
+        "policy/clipfrac_avg": stats.clip_fraction,
+        "policy/approxkl_avg": stats.approx_kl,
+        "val/ratio": stats.ratio,
+    }

@@ -10,7 +10,7 @@ from core.advantages import group_advantages
 from core.logprobs import exact_kl, kl_estimate, masked_mean, masked_sum, token_logprobs
 from core.losses import PolicyStats, ppo_policy_loss
 from core.methods.grpo import GroupRelativeConfig, GRPOConfig, GSPOConfig
-from core.trainers.experience import Experience, Metrics, Scored
+from core.trainers.experience import Experience, Metrics, Scored, clip_metrics
 from core.trainers.groups import GroupTrainer
 
 G = TypeVar("G", bound=GroupRelativeConfig)
@@ -37,13 +37,7 @@ class GroupRelativeTrainer(GroupTrainer[G], Generic[G]):
         return kl_estimate(drawn, at_reference, cast(Literal["k2", "k3"], self.config.kl))
 
     def metrics(self, loss: Tensor, stats: PolicyStats, kl: Tensor) -> Metrics:
-        return {
-            "loss/policy_avg": loss.detach(),
-            "loss/kl_avg": kl.detach(),
-            "policy/clipfrac_avg": stats.clip_fraction,
-            "policy/approxkl_avg": stats.approx_kl,
-            "val/ratio": stats.ratio,
-        }
+        return {**clip_metrics(loss, stats), "loss/kl_avg": kl.detach()}
 
 
 class GRPOTrainer(GroupRelativeTrainer[GRPOConfig]):

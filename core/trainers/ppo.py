@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 from core.advantages import gae
 from core.logprobs import masked_mean, masked_sum, masked_whiten
-from core.losses import ppo_policy_loss, ppo_value_loss
+from core.losses import ppo_value_loss
 from core.methods.alignment import CriticConfig
 from core.methods.ppo import PPOConfig
 from core.models.build import build_language_model
 from core.models.critic import Critic
 from core.randomness import derived_seed
 from core.trainers.base import TrainerInputs, TrainerState
-from core.trainers.experience import Experience, Metrics, Scored, direct_kl, kl_penalties
+from core.trainers.experience import Experience, Metrics, Scored, clipped_loss, kl_penalties
 from core.trainers.rollouts import RolloutTrainer
 from core.trainers.updates import make_optimizer
 
@@ -116,15 +116,7 @@ class PPOTrainer(ActorCriticTrainer[PPOConfig]):
         return self.config.value_clip
 
     def policy_loss(self, logits: Tensor, logprobs: Tensor, experience: Experience) -> tuple[Tensor, Metrics]:
-        loss, stats = ppo_policy_loss(
-            logprobs, experience.logprobs, experience.advantages, experience.batch.mask, self.config.clip
-        )
-        return loss + direct_kl(logits, experience), {
-            "loss/policy_avg": loss.detach(),
-            "policy/clipfrac_avg": stats.clip_fraction,
-            "policy/approxkl_avg": stats.approx_kl,
-            "val/ratio": stats.ratio,
-        }
+        return clipped_loss(logits, logprobs, experience, self.config.clip)
 
 
 def whitening_scale(x: Tensor, mask: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from core.advantages import rloo_advantages
 from core.losses import reinforce_loss
 from core.methods.reinforce import ReinforceConfig
 from core.trainers.base import TrainerInputs, TrainerState
-from core.trainers.experience import Experience, Metrics, Scored, direct_kl, kl_penalties
+from core.trainers.experience import Experience, Metrics, Scored, direct_kl, rewards_less_kl
 from core.trainers.rollouts import RolloutTrainer
 
 KEPT = 0.9  # of the running mean at each batch
@@ -25,7 +25,7 @@ class ReinforceTrainer(RolloutTrainer[ReinforceConfig]):
     @torch.no_grad()
     def estimate(self, scored: Scored) -> tuple[Experience, Metrics]:
         rollout, config = scored.rollout, self.config
-        rewards = scored.scores - self.kl_coef * kl_penalties(scored, config.kl_penalty).sum(1)
+        rewards = rewards_less_kl(scored, self.kl_coef, config.kl_penalty)
         advantages = self.above_baseline(rewards)
         experience = Experience(
             rollout, rollout.logprobs, advantages.unsqueeze(1).expand_as(rollout.logprobs), scored.reference_logits,

@@ -9,6 +9,7 @@ from torch import nn
 from trainer_toys import copied, inputs, judged_pairs, micro_task, one_step, same, steps, with_bias
 
 import core.trainers.dpo as dpo_module
+import core.trainers.experience as experience_module
 import core.trainers.ppo as ppo_module
 import core.trainers.reward as reward_module
 import core.trainers.sft as sft_module
@@ -215,7 +216,7 @@ def test_validation_of_a_policy_is_reward_minus_the_price_of_kl(sft_weights):
 TRAINERS = {
     "sft": (sft_module, "sft_loss", SFTTrainer, SFTConfig, {}),
     "rm": (reward_module, "reward_loss", RewardTrainer, RewardConfig, {"pairs": "labels"}),
-    "ppo policy": (ppo_module, "ppo_policy_loss", PPOTrainer, PPOConfig, {}),
+    "ppo policy": (experience_module, "ppo_policy_loss", PPOTrainer, PPOConfig, {}),
     "ppo value": (ppo_module, "ppo_value_loss", PPOTrainer, PPOConfig, {"critic": "own"}),
     "dpo": (dpo_module, "dpo_loss", DPOTrainer, DPOConfig, {"pairs": "labels"}),
     "dpo online": (dpo_module, "dpo_loss", DPOTrainer, DPOConfig, {"judge": "gold"}),

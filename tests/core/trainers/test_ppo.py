@@ -6,6 +6,7 @@ import pytest
 import torch
 from trainer_toys import copied, inputs, micro_task, one_step, same, spy, steps, texts, with_bias
 
+import core.trainers.experience as experience_module
 import core.trainers.policy as policy_module
 import core.trainers.ppo as ppo_module
 import core.trainers.rollouts as rollouts_module
@@ -25,7 +26,7 @@ def config(**knobs) -> PPOConfig:
 
 def policy_updates(monkeypatch):
     """For each minibatch: the largest |log ratio| and the statistics of the loss."""
-    calls = spy(monkeypatch, ppo_module, "ppo_policy_loss")
+    calls = spy(monkeypatch, experience_module, "ppo_policy_loss")
 
     def read():
         found = []
