@@ -20,12 +20,12 @@ from core.store.errors import (
     translated,
 )
 from core.store.journal import EventStore, SampleStore
-from core.store.labels import LabelStore
 from core.store.lock import SessionLock
 from core.store.runs import RunStore
 from core.store.table import Table, checksum, text, to_json, whole
 
 if TYPE_CHECKING:
+    from core.store.labels import LabelStore
     from core.store.metrics import MetricStore
 
 DATABASE = "session.db"
@@ -56,7 +56,6 @@ class Session:
         self.runs = RunStore(database)
         self.events = EventStore(database)
         self.samples = SampleStore(database)
-        self.labels = LabelStore(database)
         self.checkpoints = CheckpointStore(database, folder)
         self.notes = list(database.notes)  # what opening did that a person should know
         if lock is not None and lock.alone:
@@ -142,6 +141,13 @@ class Session:
         from core.store.metrics import MetricStore
 
         return MetricStore(self._database)
+
+    @cached_property
+    def labels(self) -> "LabelStore":
+        """Its labels, imported when they are asked for, too."""
+        from core.store.labels import LabelStore
+
+        return LabelStore(self._database)
 
     @property
     def read_only(self) -> bool:

@@ -50,7 +50,14 @@ def test_the_app_imports_no_torch() -> None:
 
 
 def test_what_the_first_frame_does_not_need_is_imported_after_it() -> None:
-    later = ("numpy", "plotext", "core.methods.table", "core.engine.protocol", "rlhf_tui.screens.train")
+    later = (
+        "numpy",
+        "plotext",
+        "core.methods.table",
+        "core.engine.protocol",
+        "core.preferences",
+        "rlhf_tui.screens.train",
+    )
     check = f"import sys, core.store, rlhf_tui.app, rlhf_tui.cli\nprint([n for n in {later} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
