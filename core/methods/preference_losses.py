@@ -33,7 +33,7 @@ class PreferenceLossConfig(DemonstrationMixConfig):
 
     loss: str = knob(
         "dpo", "dpo; robust: unbiased under label noise ε; hinge; ipo: a squared gap, does not run away; simpo: mean "
-        "log-probs and no reference",
+        "log-probs and no reference, so give it a tenth of the learning rate",
         choices=LOSSES,
     )  # fmt: skip
     custom_loss: str = knob(
