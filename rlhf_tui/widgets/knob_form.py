@@ -170,6 +170,7 @@ class KnobForm(Vertical):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.error = ""
+        self._method_title = ""
         self._titles = ("", "")
 
     def compose(self) -> ComposeResult:
@@ -183,20 +184,28 @@ class KnobForm(Vertical):
 
     def show(self, method: HasKnobs, values: Mapping[str, Any], live_only: bool) -> None:
         """``values`` may lack knobs at their default; ``live_only``: the run has begun."""
-        titles = f"knobs of {method.title}", "~ can be turned now" if live_only else "* changed"
-        if titles != self._titles:
-            self._titles = titles
-            self.border_title, self.border_subtitle = safe_text(titles[0]), titles[1]
         known = knobs(method.config)
         if known != self.list.knobs:
             self.remove_class("-editing")
         self.list.show(known, values, live_only)
+        self._method_title = method.title
+        self._entitle()
         self._explain()
+
+    def _entitle(self) -> None:
+        """Say around the list whose knobs these are and what its signs or the keys of the field mean."""
+        signs = "~ can be turned now" if self.list.live_only else "* changed"
+        subtitle = "Enter sets · Esc leaves" if self.has_class("-editing") else signs
+        titles = f"knobs of {self._method_title}", subtitle
+        if titles != self._titles:
+            self._titles = titles
+            self.border_title, self.border_subtitle = safe_text(titles[0]), subtitle
 
     @on(KnobList.Moved)
     def _moved(self) -> None:
         self.error = ""
         self.remove_class("-editing")
+        self._entitle()
         self._explain()
 
     @on(KnobList.Wanted)
@@ -217,6 +226,7 @@ class KnobForm(Vertical):
         field.placeholder = knob.range
         self.error = ""
         self.add_class("-editing")
+        self._entitle()
         field.focus()
         field.action_select_all()
         self._explain()
@@ -262,6 +272,7 @@ class KnobForm(Vertical):
     def close_field(self) -> None:
         """Leave the field without a value."""
         self.remove_class("-editing")
+        self._entitle()
         self.error = ""
         self.list.focus()
         self._explain()

@@ -55,7 +55,7 @@ def test_what_the_first_frame_does_not_need_is_imported_after_it() -> None:
         "plotext",
         "core.methods.table",
         "core.engine.protocol",
-        "core.preferences",
+        "core.preferences.history",
         "rlhf_tui.screens.train",
     )
     check = f"import sys, core.store, rlhf_tui.app, rlhf_tui.cli\nprint([n for n in {later} if n in sys.modules])"

@@ -194,6 +194,17 @@ async def test_a_changed_knob_has_its_star_beside_the_scrollbar(session: Session
         assert "300*" in row  # a quarter more than 240
 
 
+async def test_the_field_of_a_knob_says_its_keys(session: Session) -> None:
+    app = DirectApp(session)
+    async with app.run_test(size=NORMAL) as pilot:
+        await pilot.press("k", "enter")
+        await pilot.pause()
+        assert any("Enter sets · Esc leaves" in line for line in screen_lines(app))
+        await pilot.press("escape")
+        await pilot.pause()
+        assert not any("Enter sets" in line for line in screen_lines(app))
+
+
 async def test_choices_turn_with_enter_and_backspace_sets_the_default(session: Session) -> None:
     app = DirectApp(session)
     async with app.run_test(size=NORMAL) as pilot:

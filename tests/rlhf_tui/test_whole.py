@@ -45,7 +45,8 @@ def type_knobs(terminal: Terminal, method: str, values: dict[str, int]) -> None:
         terminal.send("k\x1b[H" + DOWN * names.index(name))
         terminal.read(0.1)
         terminal.send("\r")
-        terminal.wait_for("≤")  # the range of the value, under the field
+        terminal.wait_for("Enter sets")
+        terminal.read(0.3)  # the focus follows what is shown
         terminal.send(f"{value}\r")
         terminal.wait_for(f" {value}*")
 
