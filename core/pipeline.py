@@ -27,10 +27,10 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 fixed pairs with a small β loses its diversity, ``diverse`` how SFT beside it keeps it."""
 
 PIPELINE: dict[str, dict[str, Any]] = {
-    "sft": {"steps": 350},
-    "rm": {"steps": 200},
-    "ppo": {"reward": "learned", "steps": 120},
-    "dpo": {"pairs": "online", "judge": "learned", "steps": 100},
+    "sft": {"steps": 320},
+    "rm": {"steps": 150},
+    "ppo": {"reward": "learned", "steps": 60},
+    "dpo": {"pairs": "online", "judge": "learned", "steps": 45},
 }
 """The stages of ``train all``, in order: PPO maximises the learned reward, so that the gold rule can audit it, and
 online DPO stands beside it. Shorter than each method's default: the whole is to be seen in a minute and a half."""
