@@ -60,7 +60,7 @@ class SamplePairs(LineList):
 
     @property
     def _width(self) -> int:
-        return max(self.size.width - 1, 20)
+        return max(self.scrollable_content_region.width - 1, 20)
 
     def action_move(self, distance: int) -> None:
         super().action_move(distance)

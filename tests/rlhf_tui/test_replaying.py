@@ -48,6 +48,7 @@ def replay(cli: list[str], folder: Path, run: int) -> int:
         return session.runs.all()[-1].id
 
 
+@pytest.mark.long
 def test_a_replay_starts_from_the_same_step_of_the_same_parent_and_a_fork_from_the_same_state(tmp_path: Path) -> None:
     folder = tmp_path / "s"
     quick = {"batch_size": 256, "evaluate_every": 2}
