@@ -23,7 +23,7 @@ from core.store.errors import (
 from core.store.lock import SessionLock, current_holder
 from core.store.session import DATABASE, Session
 from core.store.slugs import is_slug, slug
-from core.store.summaries import SessionSummary, summaries, summary
+from core.store.summaries import SessionSummary, first_look, summaries, summary
 
 VARIABLE = "RLHF_TUI_SAVES"
 TRASH = ".trash"
@@ -61,6 +61,11 @@ def create_session(
 def list_sessions(saves: Path) -> list[SessionSummary]:
     """Every session, the last used first; those that cannot be opened say why."""
     return sorted(summaries(saves, _session_folders(saves)), key=lambda each: -each.used)
+
+
+def glance_at_sessions(saves: Path) -> list[SessionSummary]:
+    """The same as far as it can be said at once; the others are not ``known`` yet."""
+    return sorted(first_look(saves, _session_folders(saves)), key=lambda each: -each.used)
 
 
 def find_session(saves: Path, name: str) -> Path:

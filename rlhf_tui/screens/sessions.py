@@ -18,7 +18,7 @@ from textual.widgets import Input, Static
 from core.engine.protocol import Event, RunState
 from core.methods.table import method_title
 from core.store import Session, StoreError
-from core.store.locations import list_sessions, list_trash
+from core.store.locations import glance_at_sessions, list_sessions, list_trash
 from core.store.summaries import SessionSummary
 from rlhf_tui.commands.sessions import size
 from rlhf_tui.history import adopt
@@ -100,14 +100,16 @@ class SessionsScreen(SessionsActions, PlaygroundScreen):
     async def read_again(self, select: Path | None = None) -> None:
         """Read the list from the disk, off the screen's thread."""
         saves, trash = self.saves, self.trash
-        try:
-            found = await asyncio.to_thread(list_trash if trash else list_sessions, saves)
-        except StoreError as error:
-            self.playground.toast(str(error), severity="error")
-            return
-        if trash == self.trash and self.query("#list"):  # not while the app is leaving
-            self.found = found
-            self.show_list(select)
+        # Names first: to look into a thousand sessions takes half a second, and more on a slow disk.
+        for look in (list_trash,) if trash else (list_sessions,) if self.found else (glance_at_sessions, list_sessions):
+            try:
+                found = await asyncio.to_thread(look, saves)
+            except StoreError as error:
+                self.playground.toast(str(error), severity="error")
+                return
+            if trash == self.trash and self.query("#list"):  # not while the app is leaving
+                self.found = found
+                self.show_list(select)
 
     def show_list(self, select: Path | None = None) -> None:
         """The sessions that match, in order, the open one marked."""
@@ -158,7 +160,8 @@ class SessionsScreen(SessionsActions, PlaygroundScreen):
                 f"{each.name}: {each.problem}", width - 2, "$text-muted"
             )
         mark = "● " if self.is_open(each.folder) and not self.trash else "  "
-        texts = [each.title, each.task, str(each.runs), str(each.labels), size(each.size), ago(each.used)]
+        counts = [str(each.runs), str(each.labels), size(each.size)] if each.known else ["…"] * 3
+        texts = [each.title, each.task, *counts, ago(each.used)]
         return Content.styled(mark, "$text-success") + Content(self._cells(texts, width))
 
     @on(Input.Changed, "#search")

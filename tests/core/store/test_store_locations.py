@@ -74,6 +74,16 @@ def test_the_list_says_what_is_in_a_session(tmp_path):
     assert abs(closed.used - time.time()) < 60 and closed.problem == ""
 
 
+def test_a_glance_names_sessions_before_anybody_has_looked_into_them(tmp_path):
+    with Session.create(tmp_path / "mine", title="My Words") as session:
+        session.runs.add("sft", "SFT", {}, 1, {})
+    (glanced,) = locations.glance_at_sessions(tmp_path)
+    assert (glanced.name, glanced.known) == ("mine", False)
+    (listed,) = locations.list_sessions(tmp_path)
+    assert (listed.title, listed.runs, listed.known) == ("My Words", 1, True)
+    assert locations.glance_at_sessions(tmp_path) == [listed], "what has been looked into once is remembered"
+
+
 def test_listing_changes_no_session(tmp_path):
     folder = locations.create_session(tmp_path, "One").folder
     before = {each: each.stat().st_mtime_ns for each in folder.rglob("*")}
