@@ -1,13 +1,14 @@
 """The app's state from the session's database: what happened before this engine, and what a slow reader missed."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from core.engine.protocol import Samples, SampleText
 from core.store import StoreError
-from rlhf_tui.series import RunSeries
+from rlhf_tui.series import Array, RunSeries
 from rlhf_tui.state import ABOUT_STORAGE, ACTIVE, AppState, Happening, LogEntry, Run
 
 if TYPE_CHECKING:
@@ -37,11 +38,11 @@ def load_history(session: "Session", state: AppState) -> None:
 
 
 def load_run(session: "Session", run: Run) -> None:
-    """Read a run's metrics, marks and newest samples, once."""
+    """Read a run's marks and newest samples, once, and let its metrics be read when they are asked for."""
     if run.loaded:
         return
     run.loaded = True
-    run.series = read_series(session, run.run)
+    run.series = _resting_series(session, run)
     run.happenings = [
         Happening(event.data.get("first_step", event.step), "knob" if event.kind == "knob" else "alert", event.message)
         for event in session.events.read(run.run)
@@ -49,6 +50,24 @@ def load_run(session: "Session", run: Run) -> None:
     ]
     newest = session.samples.read(run.run, last=1)
     run.samples = as_samples(run.run, newest[0].step, newest[0].data) if newest else None
+
+
+def _resting_series(session: "Session", run: Run) -> RunSeries:
+    """The steps of a run; each of its metrics only once something draws it: a hundred runs have many."""
+    table = session.metrics.read(run.run, [])
+    series = RunSeries()
+    series.extend(table.steps.astype(np.float64), table.completions.astype(np.float64), table.seconds, {})
+
+    def read(names: Sequence[str]) -> Mapping[str, Array]:
+        try:
+            return session.metrics.read(run.run, names).values
+        except StoreError as error:
+            # Asked while a chart is drawn: the chart then says it, at the run's last step.
+            run.happenings.append(Happening(run.step, "alert", str(error)))
+            return {}
+
+    series.leave(session.metrics.names(run.run), read)
+    return series
 
 
 def read_series(session: "Session", run: int) -> RunSeries:

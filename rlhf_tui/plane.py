@@ -53,8 +53,8 @@ def path_of(series: RunSeries, reward: str, label: str, chosen: bool = False) ->
 
     KL counts from what the run began with, also where its reference was refreshed: the frontier does so too.
     """
-    tracks = series.tracks
-    kl, scores = tracks.get("objective/kl_from_start", tracks.get("objective/kl")), tracks.get(reward)
+    kl = series.track("objective/kl_from_start") or series.track("objective/kl")
+    scores = series.track(reward)
     if kl is None or scores is None:
         return Path(label, np.empty(0), np.empty(0), chosen)
     rows, of_kl, of_scores = np.intersect1d(kl.rows.values, scores.rows.values, return_indices=True)

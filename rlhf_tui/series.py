@@ -5,7 +5,7 @@ Pure NumPy, no terminal. Every array is float64 unless said.
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Columns = Callable[[Sequence[str]], Mapping[str, Array]]
+"""Reads metrics by name, one value a step, NaN where a step lacks it."""
 Axis = Literal["step", "completions", "seconds"]
 AXES: tuple[Axis, ...] = ("step", "completions", "seconds")
 
@@ -123,19 +125,41 @@ def _biased_average(values: Array, factor: float, last: float) -> Array:
 
 @dataclass
 class RunSeries:
-    """All metrics of one run. Rows are its steps in order; :attr:`version` grows with every change."""
+    """All metrics of one run. Rows are its steps in order; :attr:`version` grows with every change.
+
+    Of a run that only rests in the session, a metric is read when it is first asked for (:meth:`leave`).
+    """
 
     steps: Growing = field(default_factory=Growing)
     completions: Growing = field(default_factory=Growing)
     seconds: Growing = field(default_factory=Growing)
     tracks: dict[str, Track] = field(default_factory=dict)
     version: int = 0
+    _left: set[str] = field(default_factory=set)  # metrics that are not here yet
+    _read: Columns | None = None
 
     def __len__(self) -> int:
         return len(self.steps)
 
+    def leave(self, names: Iterable[str], read: Columns) -> None:
+        """Leave the metrics ``names`` where they are until they are asked for; ``read`` then gives whole columns."""
+        self._left, self._read = set(names), read
+
+    def track(self, name: str) -> Track | None:
+        """One metric; None when it was never measured."""
+        if name in self._left:
+            self._fetch([name])
+        return self.tracks.get(name)
+
+    def _fetch(self, names: list[str]) -> None:
+        self._left -= set(names)
+        columns = self._read(names) if self._read is not None and names else {}
+        for name, column in columns.items():
+            self.tracks.setdefault(name, Track()).extend(0, column[: len(self)])
+
     def append(self, step: int, completions: int, seconds: float, values: Mapping[str, float]) -> None:
         """Add a step. One at or before the last begins anew there: the run went back to a resume point."""
+        self._fetch(list(self._left))
         if len(self.steps) and step <= self.steps.values[-1]:
             self.truncate(after_step=step - 1)
         row = len(self.steps)
@@ -148,6 +172,7 @@ class RunSeries:
 
     def extend(self, steps: Array, completions: Array, seconds: Array, values: Mapping[str, Array]) -> None:
         """Add many steps at once, as the session's table gives them (NaN where a metric was not measured)."""
+        self._fetch(list(self._left))
         row = len(self.steps)
         self.steps.extend(steps)
         self.completions.extend(completions)
@@ -158,6 +183,7 @@ class RunSeries:
 
     def complete(self, stored: "RunSeries") -> None:
         """Fill in from ``stored`` what this one lacks, as after a slow reader missed steps; what is newer stays."""
+        self._fetch(list(self._left))
         rows = int(np.searchsorted(self.steps.values, stored.steps.values[-1] if len(stored) else 0, side="right"))
         newer = {name: self._column(track, rows) for name, track in self.tracks.items()}
         stored.extend(self.steps.values[rows:], self.completions.values[rows:], self.seconds.values[rows:], newer)
@@ -187,7 +213,7 @@ class RunSeries:
 
     def line(self, name: str, axis: Axis, smoothing: float = 0.0) -> tuple[Array, Array]:
         """x and y of a metric, finite throughout; empty when it was never measured."""
-        track = self.tracks.get(name)
+        track = self.track(name)
         if track is None or not len(track.values):
             return np.empty(0), np.empty(0)
         x = self.axis(axis)
@@ -208,7 +234,7 @@ class RunSeries:
 
     def latest(self, name: str) -> float | None:
         """The newest finite value of a metric."""
-        track = self.tracks.get(name)
+        track = self.track(name)
         return float(track.values.values[-1]) if track is not None and len(track.values) else None
 
     def at(self, name: str, axis: Axis, x: float) -> float | None:

@@ -79,6 +79,18 @@ class MetricStore:
         wanted = None if names is None else set(names)
         return _join([*self._read_chunks(run, wanted, after_step), self._read_rows(run, wanted, after_step)])
 
+    def names(self, run: int) -> list[str]:
+        """The metrics that a run has, in the order in which the session first met them."""
+        chunks = self._database.rows("SELECT DISTINCT name FROM metric_chunks WHERE run = ?", (run,))
+        ids = {int(id) for (id,) in chunks} - {_AXES}
+        # Each row begins with the numbers of its metrics; most rows have the same, and reading verifies them later.
+        packed = self._database.rows(
+            "SELECT DISTINCT substr(data, 1, length(data) / 3) FROM metric_rows WHERE run = ?", (run,)
+        )
+        for (data,) in packed:
+            ids.update(np.frombuffer(data, np.uint32).tolist())
+        return [name for name, id in self._known_names().items() if id in ids]
+
     def last_step(self, run: int) -> int:
         """The newest step with metrics, −1 when there is none."""
         found = self._database.rows(

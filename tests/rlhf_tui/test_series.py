@@ -1,11 +1,12 @@
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_tui.series import RunSeries, Track, exponential_average, thin
+from rlhf_tui.series import Array, RunSeries, Track, exponential_average, thin
 
 finite = st.floats(-1e6, 1e6)
 
@@ -107,3 +108,27 @@ def test_a_gap_is_filled_from_what_was_stored_and_newer_steps_stay() -> None:
         ]
     seen.append(21, 21, 21, {"loss": 21.0})
     assert seen.latest("loss") == 21.0 and len(seen) == 21
+
+
+def test_a_metric_left_in_the_session_is_read_when_it_is_asked_for_and_all_of_them_before_a_new_step() -> None:
+    stored = {"loss": np.array([3.0, np.nan, 1.0, 9.0]), "kl": np.array([0.1, 0.2, 0.3, 9.0])}
+    asked: list[str] = []
+
+    def read(names: Sequence[str]) -> dict[str, Array]:
+        asked.extend(names)
+        return {name: stored[name] for name in names}
+
+    series, whole = RunSeries(), RunSeries()
+    steps = np.array([1.0, 2.0, 3.0])
+    series.extend(steps, 4 * steps, steps / 2, {})
+    series.leave(stored, read)
+    whole.extend(steps, 4 * steps, steps / 2, {name: column[:3] for name, column in stored.items()})
+    assert asked == [] and series.latest("nothing") is None
+    assert series.latest("loss") == 1.0 and asked == ["loss"]
+    assert series.line("loss", "completions")[0].tolist() == [4.0, 12.0]
+    for each in (series, whole):
+        each.append(4, 16, 2.0, {"kl": 0.4})
+    assert sorted(asked) == ["kl", "loss"], "each once"
+    for name in stored:
+        for one, other in zip(series.line(name, "step", 0.6), whole.line(name, "step", 0.6), strict=True):
+            assert one.tolist() == other.tolist()

@@ -104,3 +104,11 @@ def test_any_history_of_appends_and_truncations_reads_like_a_dictionary(session,
         for name in {name for row in expected for name in row[3]}:
             np.testing.assert_array_equal(table.values[name], [row[3].get(name, math.nan) for row in expected])
         assert session.metrics.last_step(run) == max(model.rows, default=-1)
+
+
+def test_the_metrics_of_a_run_are_named_whether_packed_or_not(session):
+    session.metrics.append(1, rows(1, CHUNK_STEPS, loss=1.0, kl=2.0))
+    session.metrics.append(1, [(CHUNK_STEPS + 1, 1, 1.0, {"loss": 1.0, "reward": 3.0})])
+    session.metrics.append(2, rows(1, 3, other=1.0))
+    assert session.metrics.names(1) == ["loss", "kl", "reward"]
+    assert session.metrics.names(2) == ["other"] and session.metrics.names(3) == []
