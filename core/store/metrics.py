@@ -88,7 +88,7 @@ class MetricStore:
             "SELECT DISTINCT substr(data, 1, length(data) / 3) FROM metric_rows WHERE run = ?", (run,)
         )
         for (data,) in packed:
-            ids.update(np.frombuffer(data, np.uint32).tolist())
+            ids.update(np.frombuffer(data[: len(data) // 4 * 4], np.uint32).tolist())
         return [name for name, id in self._known_names().items() if id in ids]
 
     def last_step(self, run: int) -> int:
