@@ -1,6 +1,7 @@
 """The app and its session on disk: open another one, keep what the screens look like, say when saving fails."""
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,6 +74,22 @@ class SessionKeeping(App[None]):
         """What is done every few seconds."""
         self.save_ui()
         self.look_after_the_folder()
+
+    def action_screenshot(self, filename: str | None = None, path: str | None = None) -> None:
+        """Save a picture of the screen where the program was started, else among the sessions. Textual would take the
+        folder of downloads, which a machine that one reaches over ssh seldom has."""
+        name = filename or time.strftime("rlhf-tui-%Y%m%d-%H%M%S.svg")
+        places = [Path(path)] if path else [Path.cwd(), self.session.folder.absolute().parent]
+        picture = self.export_screenshot(title="rlhf-tui")
+        for folder in places:
+            try:
+                (folder / name).write_text(picture, encoding="utf-8")
+            except OSError as error:
+                why = f"{folder / name}: {error.strerror}"
+            else:
+                self.toast(f"a picture of the screen is in {folder / name}")
+                return
+        self.toast(f"no picture: {why}", severity="error")
 
     def look_after_the_folder(self) -> None:
         """Notice a deleted folder also while nothing is written."""

@@ -1,4 +1,4 @@
-"""``rlhf-tui sessions``: list them, look at one, rename, duplicate, delete to the trash, restore."""
+"""``rlhf-tui sessions``: list them, look at one, rename, duplicate, export, delete to the trash, restore."""
 
 import argparse
 import time
@@ -8,6 +8,7 @@ from typing import Any
 from core.config import make
 from core.methods.table import find_method
 from core.store import Session
+from core.store.archive import export_session
 from core.store.locations import (
     SessionSummary,
     duplicate_session,
@@ -27,7 +28,7 @@ from rlhf_tui.run_tree import replay_command, turned_knobs
 
 
 def configure(commands: Any) -> None:
-    about = "list sessions, and rename, duplicate, delete or restore them"
+    about = "list sessions, and rename, duplicate, export, delete or restore them"
     parser: Parser = commands.add_parser("sessions", help=about, description=about)
     _saves(parser)
     parser.set_defaults(run=_list, parser=parser)
@@ -37,6 +38,7 @@ def configure(commands: Any) -> None:
         ("show", "the tree of a session's runs", _show, ("NAME",)),
         ("rename", "give a session another title", _rename, ("NAME", "TITLE")),
         ("duplicate", "copy a session", _duplicate, ("NAME",)),
+        ("export", "write a session to one file, to be unpacked among other sessions", _export, ("NAME", "FILE")),
         ("delete", "move a session to the trash", _delete, ("NAME",)),
         ("trash", "what lies in the trash", _trash, ()),
         ("restore", "take a session out of the trash", _restore, ("NAME",)),
@@ -128,6 +130,11 @@ def _rename(args: argparse.Namespace) -> int:
 
 def _duplicate(args: argparse.Namespace) -> int:
     print(duplicate_session(find_session(_folder(args), args.name), args.title))
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    print(export_session(find_session(_folder(args), args.name), Path(args.file)))
     return 0
 
 

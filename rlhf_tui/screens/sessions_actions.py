@@ -14,6 +14,7 @@ from core.config import ConfigError, parse_short
 from core.engine.protocol import Acknowledged, Delete, Fork, Rename, RunState
 from core.methods.table import known_method
 from core.store import Session, StoreError
+from core.store.archive import export_session
 from core.store.locations import (
     duplicate_session,
     list_trash,
@@ -43,6 +44,8 @@ class SessionsActions(Screen[None]):
         Binding("s", "sort", "Sort", show=False, id="sessions.sort", tooltip="By last use, title, size or runs"),
         Binding("r", "rename", "Rename", id="sessions.rename", tooltip="Another title"),
         Binding("d", "duplicate", "Duplicate", id="sessions.duplicate", tooltip="A copy of the session"),
+        Binding("E", "export", "Export", show=False, id="sessions.export",
+                tooltip="Write the session to one file, to send or to keep"),
         Binding("x", "delete", "Delete", id="sessions.delete", tooltip="The session to the trash; the run for good"),
         Binding("T", "trash", "Trash", show=False, id="sessions.trash", tooltip="What was deleted, and back"),
         Binding("u", "restore", "Restore", show=False, id="sessions.restore",
@@ -81,7 +84,7 @@ class SessionsActions(Screen[None]):
         match action:
             case "fork" | "notes" | "pin" | "copy":
                 return in_tree
-            case "duplicate" | "new" | "sort":
+            case "duplicate" | "new" | "sort" | "export":
                 return not in_tree and not self.trash
             case "rename":
                 return not self.trash
@@ -162,6 +165,27 @@ class SessionsActions(Screen[None]):
             if folder is not None:
                 self.playground.toast(f"copied to {folder.name}")
                 self.read_again(folder)
+
+    def action_export(self) -> None:
+        summary = self.summary
+        if summary is None or summary.problem:
+            return
+
+        async def named(place: str | None) -> None:
+            if place is None:
+                return
+            file = await self._do(lambda: export_session(summary.folder, Path(place.strip()).expanduser()))
+            if file is not None:
+                self.playground.toast(f"written to {file}; unpacked into a folder of sessions, it is one of them")
+
+        about = "A file or a folder. The session with its runs, labels and weights becomes one ZIP."
+        self.app.push_screen(
+            PromptScreen(
+                f"Export {summary.title}", about, value=str(Path.cwd() / f"{summary.name}.zip"),
+                check=lambda text: "" if text.strip() else "a file, please",
+            ),
+            named,
+        )  # fmt: skip
 
     async def action_delete(self) -> None:
         if self.in_tree:

@@ -17,6 +17,7 @@ from core.engine.protocol import Alert, Pause, Resume, Samples, SampleText
 from core.store import Session
 from rlhf_tui.app import PlaygroundApp
 from rlhf_tui.screens.quit import QuitScreen
+from rlhf_tui.screens.table import SCREENS
 from rlhf_tui.screens.train import TrainScreen
 from rlhf_tui.widgets import pipeline, title_bar
 from rlhf_tui.widgets.chart import Chart
@@ -251,6 +252,54 @@ def hostile_strings(count: int) -> list[str]:
     return [
         padding[index % 7] + HOSTILE[index % 12] + padding[(index // 12) % 7] + str(index) for index in range(count)
     ]
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_one_screens_styles_do_not_reach_another(session: Session, size: tuple[int, int]) -> None:
+    """Styles are the whole app's once a screen is loaded: a rule for an id must name its screen."""
+    app = DirectApp(session)
+    async with app.run_test(size=size) as pilot:
+
+        async def layouts() -> dict[str, list[tuple[object, ...]]]:
+            found = {}
+            for entry in SCREENS:
+                app.show_screen(entry.name)
+                await pilot.pause(0.2)
+                found[entry.name] = [
+                    (type(each).__name__, each.id, each.region, each.styles.text_wrap, each.rich_style.color)
+                    for each in app.screen.walk_children()
+                ]
+            return found
+
+        assert SCREENS[0].name == "train"
+        await pilot.pause(0.4)
+        alone = [(type(each).__name__, each.id, each.region) for each in app.screen.walk_children()]
+        await layouts()  # loads them all
+        together = await layouts()
+        assert [each[:3] for each in together["train"]] == alone
+        assert await layouts() == together
+
+
+async def test_a_key_saves_a_picture_of_the_screen(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = tmp_path / "here"
+    started.mkdir()
+    monkeypatch.chdir(started)
+    app = DirectApp(session)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause(0.3)
+        await pilot.press("f12")
+        await until(lambda: any(started.glob("*.svg")))
+        started.rename(tmp_path / "gone")
+        started.write_text("no folder any more")
+        monkeypatch.setattr(Path, "cwd", lambda: started)
+        app.action_screenshot("second.svg")
+        assert (session.folder.parent / "second.svg").exists()
+    (picture,) = (tmp_path / "gone").glob("*.svg")
+    drawn = picture.read_text()
+    assert drawn.startswith("<svg") and drawn.rstrip().endswith("</svg>")
+    assert "first&#160;steps" in drawn and "knobs&#160;of&#160;SFT" in drawn
 
 
 async def test_a_thousand_hostile_strings_everywhere(session: Session) -> None:

@@ -196,6 +196,10 @@ def test_sessions_are_listed_renamed_copied_deleted_and_restored(
     tree = capsys.readouterr().out.splitlines()
     assert "--config 'steps=9'" in tree[0]
     assert tree[1].startswith("  2  PPO (ppo from step 9)") and "--config 'beta=0.5'" in tree[1]
+    assert cli.main([*saves, "sessions", "show", "first", "--commands"]) == 0
+    assert "rlhf-tui train ppo --session first --parent 1 --parent-step 9 --seed 1" in capsys.readouterr().out
+    assert cli.main([*saves, "sessions", "export", "first", str(tmp_path / "first.zip")]) == 0
+    assert (tmp_path / "first.zip").exists()
     assert cli.main([*saves, "sessions", "duplicate", "first", "--title", "second"]) == 0
     assert cli.main([*saves, "sessions", "rename", "second", "third"]) == 0
     assert cli.main([*saves, "sessions", "delete", "third"]) == 0

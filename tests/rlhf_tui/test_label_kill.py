@@ -23,7 +23,7 @@ ANSWERS = "1234567bs"
 
 @dataclass
 class Storm:
-    """What was seen of the labels: ``proven`` had their next pair shown, ``open`` were cut off before."""
+    """What was seen of the labels in one life of the app: ``proven`` had their next pair shown, ``open`` did not."""
 
     dice: random.Random
     proven: list[Given] = field(default_factory=list)
@@ -87,19 +87,27 @@ def session(folder: Path, pairs: int) -> Path:
 
 def strike_often(folder: Path, kills: int, pairs: int) -> None:
     saved = session(folder, pairs)
-    storm = Storm(random.Random(20))
+    dice = random.Random(20)
+    given: list[Given] = []  # all that must be on disk, in order
+    proven = 0
     for number in range(kills):
+        storm = Storm(dice)
         storm.strike(saved)
         with Session.open(saved, read_only=True) as opened:
             stored = [
                 (each.prompt, each.left.text, each.right.text, each.answer)
                 for each in opened.labels.current() if each.right is not None
             ]  # fmt: skip
-        assert len(set(stored)) == len(stored) == len({each[0] for each in stored})  # none twice
-        assert [each for each in stored if each not in storm.open] == storm.proven, f"after kill {number + 1}"
-        assert len(storm.open) <= number + 1
-    assert len(storm.proven) >= kills
-    assert {side for each in storm.proven for side in (each[1][:3] + "|" + each[2][:3],)} == {"one|two", "two|one"}
+        proven += len(storm.proven)
+        given += storm.proven
+        assert len(storm.open) <= 1
+        # The last one may have reached the disk before the kill, or not: then its pair is shown again.
+        if len(stored) > len(given):
+            given += storm.open
+        assert stored == given, f"after kill {number + 1}"
+        assert len({each[0] for each in stored}) == len(stored), "no pair is judged twice"
+    assert proven >= kills
+    assert {side for each in given for side in (each[1][:3] + "|" + each[2][:3],)} == {"one|two", "two|one"}
 
 
 def test_no_label_is_lost_or_doubled_by_five_kills(tmp_path: Path) -> None:

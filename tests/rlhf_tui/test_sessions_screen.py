@@ -1,7 +1,9 @@
 """Sessions: find, open, make and keep them; the tree of runs; a second instance."""
 
+import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -183,6 +185,10 @@ async def test_a_new_session_with_a_task_and_a_look_at_it(app: DirectApp, saves:
         await shown(pilot, lambda: len(titles(app)) == 3)
         await pilot.press("n")
         await shown(pilot, lambda: any("26 letters: abcdefghijklmnopqrstuvwxyz" in line for line in screen_lines(app)))
+        lines = screen_lines(app)
+        for name, value in (("session", "new session"), ("task", "words"), ("seed", "42"), ("kind", "lstm")):
+            assert any(re.search(rf"│ {name} +{value} +│", line) for line in lines), "\n".join(lines)
+        assert any("What the session is called" in line for line in lines)  # the knob at the cursor explained
         await pilot.press("down", "enter")  # the next task
         await shown(pilot, lambda: any("Sums with working" in line for line in screen_lines(app)))
         await shown(pilot, lambda: any("demonstrations" in line and "prompts" in line for line in screen_lines(app)))
@@ -192,6 +198,16 @@ async def test_a_new_session_with_a_task_and_a_look_at_it(app: DirectApp, saves:
         assert app.session.get_setting(CONTENT) and app.session.backbone["hidden"] == 128
     with Session.open(saves / "new-session", read_only=True) as made:
         assert made.task == "arithmetic"
+
+
+async def test_a_session_is_exported_to_a_file(app: DirectApp, saves: Path) -> None:
+    async with app.run_test(size=(120, 40)) as pilot:
+        await go_to(pilot, "beta")
+        file = saves.parent / "sent.zip"
+        await pilot.press("E", "ctrl+u", *str(file), "enter")
+        await shown(pilot, file.exists)
+    with zipfile.ZipFile(file) as archive:
+        assert "beta/session.db" in archive.namelist()
 
 
 async def test_a_task_that_needs_files_says_so_and_makes_nothing(app: DirectApp, saves: Path) -> None:

@@ -160,3 +160,45 @@ def test_no_color_is_heeded(terminals: list[Terminal], folder: Path) -> None:
     colours = re.findall(rb"[34]8;2;(\d+);(\d+);(\d+)", bytes(terminal.bytes))
     assert all(red == green == blue for red, green, blue in colours)
     assert not re.search(rb"\x1b\[[0-9;]*[34]8;5;", bytes(terminal.bytes))
+
+
+TABS = (
+    ("Train", "knobs of"), ("Label", "A≫B"), ("Compare", "averages"), ("Frontier", "is possible"), ("Sessions", "used"),
+)  # fmt: skip
+
+
+def walk_the_screens(terminal: Terminal) -> None:
+    """Every screen says its name and what it is about, by words and marks; then a new session is looked at."""
+    terminal.send(" ")
+    terminal.wait_for("SFT #1 is learning")
+    for tab, word in TABS:
+        terminal.wait_for(word)
+        assert emphasised(terminal).strip() == tab
+        terminal.send("]" if tab != "Sessions" else "")
+    terminal.wait_for("● first steps", "last used", "runs  1")
+    terminal.send("n")
+    terminal.wait_for("New session", "seed", "237,214 weights")
+    terminal.send("\x1b")
+    terminal.read(0.3)
+    terminal.send("q")
+    assert terminal.ended() == 0
+
+
+def emphasised(terminal: Terminal) -> str:
+    """The first line of the screen, where the open tab must stand out without its colour."""
+    line = terminal.screen.buffer[0]
+    return "".join(line[at].data if line[at].reverse or line[at].bold else " " for at in range(terminal.screen.columns))
+
+
+def test_sixteen_colours_are_enough_for_every_screen(terminals: list[Terminal], folder: Path) -> None:
+    terminal = started(terminals, folder, "--rate", "60", TERM="xterm", COLORTERM="")
+    walk_the_screens(terminal)
+    assert not re.search(rb"\x1b\[[0-9;]*[34]8;[25];", bytes(terminal.bytes)), "a colour that the terminal lacks"
+    assert re.search(rb"\x1b\[[0-9;]*(3[1-7]|9[1-7])[;m]", bytes(terminal.bytes))
+
+
+def test_every_screen_is_clear_without_colours(terminals: list[Terminal], folder: Path) -> None:
+    terminal = started(terminals, folder, "--rate", "60", NO_COLOR="1")
+    walk_the_screens(terminal)
+    colours = re.findall(rb"[34]8;2;(\d+);(\d+);(\d+)", bytes(terminal.bytes))
+    assert all(red == green == blue for red, green, blue in colours)
