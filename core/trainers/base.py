@@ -171,14 +171,13 @@ class Trainer(ABC, Generic[C]):
         for prefix, module in self.modules().items():
             module.load_state_dict(under(state.tensors, prefix))
         for prefix, optimizer in self.optimizers().items():
-            moments: dict[int, Weights] = {}
-            for name, value in under(state.tensors, f"optimizer.{prefix}").items():
-                index, _, moment = name.partition(".")
-                moments.setdefault(int(index), {})[moment] = value.clone()
+            moments = optimizer_moments(under(state.tensors, f"optimizer.{prefix}"), optimizer)
             optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
         self.best = None
         if "best_value" in state.values:
             best = {name: value.clone() for name, value in under(state.tensors, "best").items()}
+            if shapes(best) != shapes(self.weights()):
+                raise KeyError("the best weights are not those of this model")
             self.best = Best(state.values["best_value"], state.values["best_step"], best)
         self.load_extra_state(state)
 
@@ -221,3 +220,28 @@ class Trainer(ABC, Generic[C]):
 def under(tensors: Weights, prefix: str) -> Weights:
     """The tensors whose names begin with ``prefix.``, without it."""
     return {name[len(prefix) + 1 :]: value for name, value in tensors.items() if name.startswith(f"{prefix}.")}
+
+
+def shapes(tensors: Weights) -> dict[str, torch.Size]:
+    """The shape of each tensor."""
+    return {name: value.shape for name, value in tensors.items()}
+
+
+def optimizer_moments(tensors: Weights, optimizer: torch.optim.Optimizer) -> dict[int, Weights]:
+    """AdamW's state by number of the parameter, from ``number.moment`` names.
+
+    Raises KeyError for a parameter that the optimizer has not, or whose moments are not there as they must be: torch
+    itself takes anything here, and fails at the next step.
+    """
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    moments: dict[int, Weights] = {}
+    for name, value in tensors.items():
+        index, _, moment = name.partition(".")
+        moments.setdefault(int(index), {})[moment] = value.clone()
+    for number, found in moments.items():
+        if number not in range(len(parameters)):
+            raise KeyError(f"the optimizer has no parameter {number}")
+        shape = parameters[number].shape
+        if shapes(found) != {"step": torch.Size([]), "exp_avg": shape, "exp_avg_sq": shape}:
+            raise KeyError(f"the optimizer's moments of parameter {number} are not whole")
+    return moments

@@ -296,7 +296,9 @@ def state_with(truth: Truth, change: Callable[[dict[str, Any], dict[str, Any]], 
 def test_a_file_of_the_right_format_with_the_wrong_content_is_refused(target: Target, truth: Truth) -> None:
     import numpy as np
 
-    first = next(iter(encoding.from_bytes(truth.resume_files(truth.folder)[0].read_bytes())[0]))
+    names = sorted(encoding.from_bytes(truth.resume_files(truth.folder)[0].read_bytes())[0])
+    moment = next(each for each in names if each.endswith(".exp_avg_sq"))
+    weight = next(each for each in names if not each.startswith("optimizer."))
     hostile = {
         "nothing": as_safetensors({}),
         "no values": as_safetensors({"weight": np.zeros(3, np.float32)}),
@@ -304,8 +306,13 @@ def test_a_file_of_the_right_format_with_the_wrong_content_is_refused(target: Ta
         "trainer is a list": state_with(truth, lambda _, values: values.update(trainer=[1])),
         "no environment": state_with(truth, lambda _, values: values.update(environment=7)),
         "seconds are text": state_with(truth, lambda _, values: values.update(seconds="many")),
-        "a tensor less": state_with(truth, lambda tensors, _: tensors.pop(first)),
-        "another shape": state_with(truth, lambda tensors, _: tensors.update({first: tensors[first].flatten()[:2]})),
+        "a weight less": state_with(truth, lambda tensors, _: tensors.pop(weight)),
+        "a moment less": state_with(truth, lambda tensors, _: tensors.pop(moment)),
+        "another weight": state_with(truth, lambda tensors, _: tensors.update({weight: tensors[weight].flatten()[:2]})),
+        "another moment": state_with(truth, lambda tensors, _: tensors.update({moment: tensors[moment].flatten()[:2]})),
+        "a moment more": state_with(
+            truth, lambda tensors, _: tensors.update({"optimizer.policy.999.step": tensors[moment]})
+        ),
         "step is text": state_with(truth, lambda _, values: values["trainer"].update(step="x")),
         "step is huge": state_with(truth, lambda _, values: values["trainer"].update(step=10**40)),
         "config is wrong": state_with(truth, lambda _, values: values["trainer"].update(config={"steps": "x"})),
