@@ -21,12 +21,13 @@ class BestOfNTrainer(GroupTrainer[BestOfNConfig]):
 
     def __init__(self, config: BestOfNConfig, inputs: TrainerInputs) -> None:
         super().__init__(config, inputs)
-        self.point: BestOfNPoint | None = None  # reward and KL on the probe prompts, the same at every step
+        self.point: BestOfNPoint | None = None  # reward and KL on the probe prompts, until the temperature is turned
+        self.placed_at = 0.0  # the temperature that it was measured at
 
     def step(self) -> Generator[Phase, None, dict[str, float]]:
         """One batch of groups."""
-        if self.point is None:
-            self.point = yield from self.place()
+        if self.point is None or self.placed_at != self.config.temperature:
+            self.point, self.placed_at = (yield from self.place()), self.config.temperature
         scored, metrics = self.score(self.rollout())
         rewards = scored.scores.view(-1, self.group_size)
         rows = torch.arange(len(rewards), device=rewards.device) * self.group_size + rewards.argmax(1)

@@ -47,3 +47,14 @@ def test_best_of_n_trains_nothing(sft_weights):
     steps(trainer, 2)
     assert same(copied(trainer.weights()), sft_weights)
     assert same(copied(trainer.policy.state_dict()), sft_weights)
+
+
+def test_best_of_n_measures_its_kl_anew_at_another_temperature(sft_weights):
+    """What it draws from is flatter then; a trainer that has always been there says how far it goes."""
+    turned = make("best-of-n", sft_weights, temperature=1.0)
+    always = make("best-of-n", sft_weights, temperature=3.0)
+    before = steps(turned, 1)[0]
+    turned.set_knob("temperature", 3.0)
+    steps(always, 1)
+    after, expected = steps(turned, 1)[0], steps(always, 1)[0]
+    assert after["objective/kl"] == expected["objective/kl"] != before["objective/kl"]
