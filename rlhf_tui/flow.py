@@ -8,6 +8,7 @@ from core.methods.base import Method
 from core.methods.table import METHODS, method_title
 from core.pipeline import needs_reward_model
 from rlhf_tui.state import AppState, Run
+from rlhf_tui.unknown_methods import is_unknown
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,8 @@ class StartPlan:
 
 def key_of(method: str) -> str:
     """The digit that selects a method on the Train screen; empty from the tenth on."""
-    at = list(METHODS).index(method) + 1
-    return str(at) if at <= 9 else ""
+    digits = dict(zip(METHODS, "123456789", strict=False))
+    return digits.get(method, "")
 
 
 def changed(method: Method, values: dict[str, Any]) -> dict[str, Any]:
@@ -77,6 +78,8 @@ def next_step(state: AppState, method: Method, draft: dict[str, Any], run: Run |
         if plan.obstacle:
             return f"{plan.obstacle}."
         return f"Press space to start {method.title}. {method.summary}"
+    if is_unknown(method):
+        return method.summary
     match run.state:
         case "running" | "waiting":
             return f"{run.name} is learning. space pauses · arrows on a chart read values · 1–9 look at another method"

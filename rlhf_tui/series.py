@@ -145,6 +145,11 @@ class RunSeries:
         """Leave the metrics ``names`` where they are until they are asked for; ``read`` then gives whole columns."""
         self._left, self._read = set(names), read
 
+    @property
+    def names(self) -> list[str]:
+        """Every metric that was measured, here or left, in the order of the alphabet."""
+        return sorted(self._left | self.tracks.keys())
+
     def track(self, name: str) -> Track | None:
         """One metric; None when it was never measured."""
         if name in self._left:

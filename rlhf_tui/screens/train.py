@@ -13,7 +13,7 @@ from textual.widget import Widget
 from core.engine.protocol import Event, Metrics, RunState, Samples
 from core.methods.base import Chart as ChartDefinition
 from core.methods.base import Method
-from core.methods.table import METHODS
+from core.methods.table import METHODS, known_method
 from rlhf_tui.chart_feed import SMOOTHING, ChartOptions, chart_data
 from rlhf_tui.flow import key_of, next_step
 from rlhf_tui.history import adopt, load_run
@@ -24,6 +24,7 @@ from rlhf_tui.screens.topics import HelpTopic
 from rlhf_tui.screens.train_actions import TrainActions
 from rlhf_tui.series import AXES
 from rlhf_tui.state import Run
+from rlhf_tui.unknown_methods import is_unknown, method_of
 from rlhf_tui.widgets.chart import Chart
 from rlhf_tui.widgets.chart_deck import ChartDeck
 from rlhf_tui.widgets.knob_form import KnobForm
@@ -98,13 +99,13 @@ class TrainScreen(TrainActions, PlaygroundScreen):
 
     async def show_run(self, run: Run | None, method: Method | None = None) -> None:
         """Look at a run, or (None) at ``method`` before it starts."""
-        if run is not None and run.method in METHODS:
-            self.method = METHODS[run.method]
-        elif method is not None:
-            self.method = method
         self.shown = run
         for each in self.drawn_runs():
             load_run(self.playground.session, each)
+        if run is not None:
+            self.method = method_of(run)
+        elif method is not None:
+            self.method = method
         await self.query_one(ChartDeck).show(
             (definition.title, partial(self._feed, definition)) for definition in self.method.charts
         )
@@ -127,7 +128,7 @@ class TrainScreen(TrainActions, PlaygroundScreen):
         runs = {name: state.newest(name) for name in METHODS}
         if self.shown is not None:
             runs[self.method.name] = self.shown
-        self.query_one(Pipeline).show(self.method.name, runs)
+        self.query_one(Pipeline).show(self.method, runs)
         self.query_one(ProgressLine).show(self.shown)
         self.query_one(RunLog).show(state)
         self._show_samples()
@@ -141,7 +142,9 @@ class TrainScreen(TrainActions, PlaygroundScreen):
             self.refresh_bindings()
 
     def _show_samples(self) -> None:
-        if self.method.trains == "reward_model":
+        if is_unknown(self.method):
+            empty = "None were kept."
+        elif self.method.trains == "reward_model":
             empty = "A reward model scores texts and writes none."
         else:
             empty = "What the model writes will stand here, the reference's text beside it. Press a for samples now."
@@ -149,7 +152,7 @@ class TrainScreen(TrainActions, PlaygroundScreen):
 
     def only_live(self) -> bool:
         """Has the shown run begun, so that most of its knobs are fixed?"""
-        return self.shown is not None and not self.shown.finished
+        return is_unknown(self.method) or (self.shown is not None and not self.shown.finished)
 
     def values(self) -> dict[str, Any]:
         """What the form shows: the run's knobs while it can go on, else those of the next run."""
@@ -188,7 +191,8 @@ class TrainScreen(TrainActions, PlaygroundScreen):
     def runs_changed(self) -> None:
         if self.shown is not None and self.shown.run not in self.playground.state.runs:
             self.shown = None
-        self.run_worker(self.show_run(self.shown, self.method))
+        method = next(iter(METHODS.values())) if is_unknown(self.method) else self.method
+        self.run_worker(self.show_run(self.shown, method))
 
     def ui_state(self) -> dict[str, Any]:
         return {
@@ -209,7 +213,7 @@ class TrainScreen(TrainActions, PlaygroundScreen):
             self.shown = self.playground.state.newest(self.method.name)
         drafts = saved.get("drafts")
         kept = drafts.items() if isinstance(drafts, dict) else ()
-        self.drafts = {name: dict(draft) for name, draft in kept if name in METHODS and isinstance(draft, dict)}
+        self.drafts = {name: dict(draft) for name, draft in kept if known_method(name) and isinstance(draft, dict)}
         axis, smoothing, log = saved.get("axis"), saved.get("smoothing"), saved.get("log")
         self.options = ChartOptions(
             axis if axis in AXES else "step",
@@ -242,7 +246,7 @@ class TrainScreen(TrainActions, PlaygroundScreen):
     # --- looking around ----------------------------------------------------------------------------------------
 
     async def choose_method(self, name: str) -> None:
-        await self.show_run(self.playground.state.newest(name), METHODS[name])
+        await self.show_run(self.playground.state.newest(name), known_method(name))
 
     async def action_choose(self, digit: int) -> None:
         for name in METHODS:

@@ -15,11 +15,14 @@ from rlhf_tui.chart_feed import ChartOptions
 from rlhf_tui.flow import StartPlan, changed, plan_race, plan_start
 from rlhf_tui.screens.prompt import PromptScreen
 from rlhf_tui.state import Run
+from rlhf_tui.unknown_methods import is_unknown
 from rlhf_tui.widgets.chart import Chart
 from rlhf_tui.widgets.knob_form import KnobForm
 
 if TYPE_CHECKING:
     from rlhf_tui.app import PlaygroundApp
+
+_NEED_THE_METHOD = ("go_on", "step", "stop", "again", "again_anew", "fork", "save", "longer", "sample")
 
 
 class TrainActions(Screen[None]):
@@ -63,6 +66,8 @@ class TrainActions(Screen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         run = self.shown
+        if is_unknown(self.method) and action in _NEED_THE_METHOD:
+            return False
         match action:
             case "start":
                 return run is None
@@ -71,7 +76,7 @@ class TrainActions(Screen[None]):
             case "go_on":
                 return run is not None and run.resumable
             case "already_done":
-                return run is not None and run.finished
+                return run is not None and (run.finished or is_unknown(self.method))
             case "stop":
                 return run is not None and not run.finished
             case "step":
@@ -159,9 +164,8 @@ class TrainActions(Screen[None]):
 
     def action_already_done(self) -> None:
         if self.shown is not None:
-            self.playground.toast(
-                f"{self.shown.name} is {self.shown.state}: r runs it again, 1–9 choose another method"
-            )
+            done = f"{self.shown.name} is {self.shown.state}: r runs it again, 1–9 choose another method"
+            self.playground.toast(self.method.summary if is_unknown(self.method) else done)
 
     @work(group="actions")
     async def action_step(self) -> None:
