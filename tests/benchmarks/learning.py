@@ -8,9 +8,7 @@ One line of JSON an experiment and seed goes to ``--out`` as it is done; a table
 trainer runs with its default knobs but for those in the experiment's name.
 """
 
-import argparse
-import json
-import statistics
+import sys
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -18,7 +16,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from core.device import choose_device
+sys.path.insert(0, str(Path(__file__).parent))
+from over_seeds import Figures, run
+
 from core.evaluation.optimal import ReferenceSample, optimality, reference_sample
 from core.evaluation.probe import measure, probe_rollout
 from core.methods.table import METHODS
@@ -37,7 +37,6 @@ from core.trainers.sft import SFTTrainer
 FRESH_PAIRS = 3000
 FINAL_COMPLETIONS = 4096
 T = TypeVar("T")
-Figures = dict[str, float]
 
 
 def finish(generator: Generator[Any, None, T]) -> T:
@@ -171,30 +170,5 @@ EXPERIMENTS: dict[str, Callable[[Bench], Figures]] = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help=f"of {', '.join(EXPERIMENTS)}")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--backbone", choices=("lstm", "transformer"), default="lstm")
-    parser.add_argument("--out", type=Path, default=None, help="append a line of JSON per experiment and seed")
-    options = parser.parse_args()
-    choose_device("cpu", threads=1)
-    names = options.experiments or list(EXPERIMENTS)
-    results: dict[str, list[Figures]] = {name: [] for name in names}
-    for seed in options.seeds:
-        bench = Bench(seed, BackboneConfig(kind=options.backbone))
-        for name in names:
-            figures = EXPERIMENTS[name](bench)
-            results[name].append(figures)
-            line = json.dumps({"experiment": name, "seed": seed, **{k: round(v, 4) for k, v in figures.items()}})
-            print(line, flush=True)
-            if options.out:
-                with options.out.open("a") as file:
-                    file.write(line + "\n")
-    for name, rows in results.items():
-        means = {key: statistics.mean(row[key] for row in rows if key in row) for key in rows[0]}
-        print(f"{name:18}" + "  ".join(f"{key} {value:.3f}" for key, value in means.items()))
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, EXPERIMENTS, Bench)

@@ -7,10 +7,7 @@ reward models, some again), labels become training pairs by :mod:`core.preferenc
 trained anew after every 25 decided labels. Accuracy is measured on fresh decided pairs, judged without noise.
 """
 
-import argparse
-import json
 import random
-import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,9 +16,9 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from learning import Bench, Figures, finish
+from learning import Bench, finish
+from over_seeds import Figures, run
 
-from core.device import choose_device
 from core.evaluation.diversity import unique_fraction
 from core.evaluation.probe import DIVERSITY_COMPLETIONS
 from core.models.language_model import LanguageModel
@@ -204,29 +201,5 @@ EXPERIMENTS: dict[str, Callable[[Bench], Figures]] = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help=f"of {', '.join(EXPERIMENTS)}")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--out", type=Path, default=None, help="append a line of JSON per experiment and seed")
-    options = parser.parse_args()
-    choose_device("cpu", threads=1)
-    names = options.experiments or list(EXPERIMENTS)
-    results: dict[str, list[Figures]] = {name: [] for name in names}
-    for seed in options.seeds:
-        bench = Bench(seed)
-        for name in names:
-            figures = EXPERIMENTS[name](bench)
-            results[name].append(figures)
-            line = json.dumps({"experiment": name, "seed": seed, **{k: round(v, 4) for k, v in figures.items()}})
-            print(line, flush=True)
-            if options.out:
-                with options.out.open("a") as file:
-                    file.write(line + "\n")
-    for name, rows in results.items():
-        means = {key: statistics.mean(row[key] for row in rows) for key in rows[0]}
-        print(f"{name:12}" + "  ".join(f"{key} {value:.3f}" for key, value in means.items()))
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, EXPERIMENTS, Bench)
