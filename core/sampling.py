@@ -104,11 +104,10 @@ def completion_hidden(model: LanguageModel, batch: Completions) -> Tensor:
     The prompt is read first: position t of the completion has seen all of the prompt and the t tokens before it.
     """
     sequences, lengths = batch.sequences()
-    hidden = model.hidden(sequences, lengths)
-    rows, length, width = hidden.shape
-    before = batch.prompt_mask.sum(1, keepdim=True) - 1 + torch.arange(batch.tokens.shape[1], device=hidden.device)
-    places = before.clamp(max=length - 1) + length * torch.arange(rows, device=hidden.device).unsqueeze(1)
-    return hidden.reshape(-1, width).index_select(0, places.flatten()).view(rows, -1, width)
+    rows, length = sequences.shape
+    before = batch.prompt_mask.sum(1, keepdim=True) - 1 + torch.arange(token_width(batch), device=sequences.device)
+    places = before.clamp(max=length - 1) + length * torch.arange(rows, device=sequences.device).unsqueeze(1)
+    return model.hidden_at(sequences, lengths, places.flatten()).unflatten(0, places.shape)
 
 
 def completion_logits(model: LanguageModel, batch: Completions, temperature: float = 1.0) -> Tensor:

@@ -39,6 +39,10 @@ class LanguageModel(nn.Module, ABC):
         What stands at or behind a row's length is undefined and must not be read.
         """
 
+    def hidden_at(self, tokens: Tensor, lengths: Tensor, places: Tensor) -> Tensor:
+        """Hidden states at some places of the flattened [B·L], int64 [M] -> [M, H]; for the rest as :meth:`hidden`."""
+        return self.hidden(tokens, lengths).flatten(0, 1).index_select(0, places)
+
     @abstractmethod
     def begin(self, prompts: Tensor, lengths: Tensor) -> tuple[Tensor, Any]:
         """Read prompts [B, P] of ``lengths`` [B]: the hidden state at each last token, [B, H], and a state to go on."""

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pack_padded_sequence
 
 from core.models.language_model import LanguageModel
-from core.models.packed_lstm import Packing, activate, hyperbolic_tangent, recurrence
+from core.models.packed_lstm import Packing, recurrence, squash, step
 
 
 @dataclass(frozen=True)
@@ -17,6 +16,7 @@ class State:
     """What was read so far, and what reading on begins with."""
 
     letters: Tensor  # each letter's part of the first layer's gates, [V, 4H]
+    weights: Sequence[tuple[Tensor, Tensor, Tensor]]  # each layer's from below [E or H, 4H], recurrent [H, 4H], bias
     layers: Sequence[tuple[Tensor, Tensor]]  # (h, c) of each layer, [B, H] each
 
 
@@ -38,15 +38,29 @@ class LSTMLanguageModel(LanguageModel):
             hidden, _ = self.lstm(self.embedding(tokens))  # a GPU's own kernel wins, padding and all
             return hidden
         packing = Packing.of(tokens, lengths)
+        return packing.unpack(self._packed(packing), tokens.shape)
+
+    def hidden_at(self, tokens: Tensor, lengths: Tensor, places: Tensor) -> Tensor:
+        """See :meth:`LanguageModel.hidden_at`; packed states are picked as they lie."""
+        if self.second_order or not tokens.is_cpu:
+            return super().hidden_at(tokens, lengths, places)
+        packing = Packing.of(tokens, lengths)
+        return self._packed(packing).index_select(0, packing.sources(tokens.shape)[places])
+
+    def _packed(self, packing: Packing) -> Tensor:
+        """The last layer's hidden states, packed."""
         below: Tensor | None = None
-        for w_ih, w_hh, b_ih, b_hh in self.lstm.all_weights:
-            if below is None:
-                projected = F.embedding(packing.tokens, self._letters())
-            else:
-                projected = F.linear(below, w_ih, b_ih + b_hh)
-            below = recurrence(projected, w_hh, packing.sizes)
+        for layer in range(self.lstm.num_layers):
+            below = recurrence(self._projected(packing, layer, below), self.lstm.all_weights[layer][1], packing.sizes)
         assert below is not None
-        return packing.unpack(below, tokens.shape)
+        return below
+
+    def _projected(self, packing: Packing, layer: int, below: Tensor | None) -> Tensor:
+        """What a layer's gates read from below, biases included, packed: [N, 4H]."""
+        if below is None:
+            return F.embedding(packing.tokens, self._letters())
+        w_ih, _, b_ih, b_hh = self.lstm.all_weights[layer]
+        return F.linear(below, w_ih, b_ih + b_hh)
 
     def _letters(self) -> Tensor:
         """The first layer's gates as far as the letter read decides them, [V, 4H]: few letters, many tokens."""
@@ -55,23 +69,46 @@ class LSTMLanguageModel(LanguageModel):
 
     @torch.no_grad()
     def begin(self, prompts: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
-        """See :meth:`LanguageModel.begin`; packing ends each row's recurrence at its own last token."""
-        packed = pack_padded_sequence(self.embedding(prompts), lengths.cpu(), batch_first=True, enforce_sorted=False)
-        _, (h, c) = self.lstm(packed)
-        layers = list(zip(h.unbind(0), c.unbind(0), strict=True))
-        return layers[-1][0], State(self._letters(), layers)
+        """See :meth:`LanguageModel.begin`; what several prompts begin with is read once."""
+        device, going = prompts.device, torch.arange(len(prompts))  # which rows have not ended
+        prompts, lengths = prompts.cpu(), lengths.cpu()
+        nothing = self.head.weight.new_zeros(1, self.width)
+        state = State(self._letters(), self._steps(), [(nothing, nothing)] * self.lstm.num_layers)
+        ends = [tuple(nothing.new_empty(len(prompts), self.width) for _ in range(2)) for _ in state.layers]
+        beginning = torch.zeros_like(going)  # of those read so far, the one that each row has
+        for position in range(prompts.shape[1]):
+            keys = beginning * self.vocabulary_size + prompts[going, position]
+            keys, beginning = keys.unique(return_inverse=True)
+            before, letters = (keys // self.vocabulary_size).to(device), (keys % self.vocabulary_size).to(device)
+            _, state = self.advance(letters, self.select(state, before))
+            ended = lengths[going] == position + 1
+            if not ended.any():
+                continue
+            rows, those = going[ended].to(device), beginning[ended].to(device)
+            for end, now in zip(ends, state.layers, strict=True):
+                for to, value in zip(end, now, strict=True):
+                    to.index_copy_(0, rows, value.index_select(0, those))
+            going, beginning = going[~ended], beginning[~ended]
+        layers = [(h, c) for h, c in ends]
+        return layers[-1][0], replace(state, layers=layers)
+
+    def _steps(self) -> Sequence[tuple[Tensor, Tensor, Tensor]]:
+        """:attr:`State.weights`."""
+        return [(w_ih.t(), w_hh.t(), b_ih + b_hh) for w_ih, w_hh, b_ih, b_hh in self.lstm.all_weights]
 
     @torch.no_grad()
     def advance(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """See :meth:`LanguageModel.advance`."""
         gates = state.letters.index_select(0, tokens)
         layers: list[tuple[Tensor, Tensor]] = []
-        for (w_ih, w_hh, b_ih, b_hh), (h, c) in zip(self.lstm.all_weights, state.layers, strict=True):
+        for (from_below, recurrent, bias), (h, c) in zip(state.weights, state.layers, strict=True):
             if layers:
-                gates = F.linear(layers[-1][0], w_ih, b_ih + b_hh)
-            i, f, g, o = activate(gates.addmm_(h, w_hh.t()))
-            c = torch.addcmul(i * g, f, c)
-            layers.append((o * hyperbolic_tangent(c, out=torch.empty_like(c)), c))
+                gates = torch.addmm(bias, layers[-1][0], from_below)
+            parts = gates.addmm_(h, recurrent).chunk(4, 1)
+            squash(gates, parts[2])
+            candidate, cell, squashed, hidden = (torch.empty_like(c) for _ in range(4))
+            step(parts, c, (candidate, cell, squashed, hidden))
+            layers.append((hidden, cell))
         return layers[-1][0], replace(state, layers=layers)
 
     def select(self, state: State, rows: Tensor) -> State:

@@ -8,7 +8,7 @@ gradients are one large matrix product each, and only the recurrence goes step b
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,103 +37,127 @@ class Packing:
         rows = packed.sorted_indices[(places - starts[times]).to(tokens.device)]
         return cls(packed.data, rows, times.to(tokens.device), sizes.tolist())
 
+    def sources(self, shape: torch.Size) -> Tensor:
+        """The packed token at each place of padded [B, L], int64 [B·L]; 0 at padding."""
+        count = torch.arange(len(self.tokens), device=self.tokens.device)
+        return count.new_zeros(shape.numel()).index_copy_(0, self.rows * shape[1] + self.times, count)
+
     def unpack(self, values: Tensor, shape: torch.Size) -> Tensor:
         """Packed values [N, H] as [B, L, H] for tokens of shape [B, L]; 0 behind each row's end."""
         empty = values.new_zeros(*shape, values.shape[-1])
         return empty.index_put((self.rows, self.times), values)
 
 
-def hyperbolic_tangent(x: Tensor, out: Tensor) -> Tensor:
-    """tanh(x) into ``out``, as 2σ(2x) − 1: on the CPU torch's sigmoid takes a quarter of the time of its tanh."""
-    return torch.mul(x, 2.0, out=out).sigmoid_().mul_(2.0).sub_(1.0)
+MINUS_ONE = torch.tensor(-1.0)
 
 
-def activate(gates: Tensor) -> tuple[Tensor, ...]:
-    """Gate inputs [B, 4H] in torch's order, changed in place -> input, forget, cell and output gates, [B, H] each.
-
-    One sigmoid over all four, for the reason given at :func:`hyperbolic_tangent`.
+def step(gates: Sequence[Tensor], cell_before: Tensor | None, into: Sequence[Tensor]) -> None:
+    """One step of one layer: what the four gates read, in torch's order (input, forget, cell, output), already squashed
+    by :func:`squash`, and the cells before (None: 0) -> candidates, cells, tanh of the cells, hidden states,
+    written ``into`` four tensors; all are [B, H].
     """
-    width = gates.shape[1] // 4
-    cell = gates[:, 2 * width : 3 * width]
-    cell.mul_(2.0)
+    i, f, g, o = gates
+    candidate, cell, squashed, hidden = into
+    torch.add(MINUS_ONE, g, alpha=2, out=candidate)
+    torch.mul(i, candidate, out=cell)
+    if cell_before is not None:
+        cell.addcmul_(f, cell_before)
+    torch.mul(cell, 2.0, out=squashed).sigmoid_()
+    torch.add(MINUS_ONE, squashed, alpha=2, out=squashed)
+    torch.mul(o, squashed, out=hidden)
+
+
+def squash(gates: Tensor, cell_gates: Tensor) -> None:
+    """Sigmoids of what the gates read, [B, 4H], in place; those of the cell's part, a view of it, of twice its values.
+
+    tanh(x) is 2σ(2x) − 1: on the CPU torch's sigmoid takes a quarter of the time of its tanh, and one does for all
+    four gates.
+    """
+    cell_gates.mul_(2.0)
     gates.sigmoid_()
-    cell.mul_(2.0).sub_(1.0)
-    return gates.chunk(4, 1)
+
+
+class Run(NamedTuple):
+    """What a layer's recurrence leaves behind, packed; N tokens, H hidden width."""
+
+    gates: Tensor  # as :func:`squash` leaves them, [N, 4H]
+    candidates: Tensor  # what the input gate lets into the cell, [N, H]
+    cells: Tensor  # [N, H]
+    squashed: Tensor  # tanh of the cells, [N, H]
+    hidden: Tensor  # [N, H]
+
+
+def run(projected: Tensor, weight: Tensor, sizes: Sequence[int]) -> Run:
+    """One layer over packed rows that begin at state 0: inputs times their weights plus biases [N, 4H], written over;
+    recurrent weight [4H, H]."""
+    result = Run(projected, *(projected.new_empty(len(projected), weight.shape[1]) for _ in range(4)))
+    read = zip(*(part.split(sizes) for part in projected.chunk(4, 1)), strict=True)
+    written = zip(*(part.split(sizes) for part in result), strict=True)
+    transposed = weight.t()
+    cell_before = hidden_before = None
+    for size, parts, (gates, *into) in zip(sizes, read, written, strict=True):
+        if hidden_before is not None and cell_before is not None:
+            gates.addmm_(hidden_before[:size], transposed)
+            cell_before = cell_before[:size]
+        squash(gates, parts[2])
+        step(parts, cell_before, into)
+        _, cell_before, _, hidden_before = into
+    return result
 
 
 class Recurrence(torch.autograd.Function):
-    """One layer's recurrence (gates in torch's order: input, forget, cell, output); N tokens, H hidden width."""
+    """One layer's recurrence; N tokens, H hidden width. See :func:`recurrence`."""
 
     @staticmethod
     def forward(ctx: Any, projected: Tensor, weight: Tensor, sizes: Sequence[int]) -> Tensor:
-        """Inputs times their weights plus biases [N, 4H], recurrent weight [4H, H] -> hidden states [N, H]."""
-        count, width = projected.shape[0], weight.shape[1]
-        gates = torch.empty_like(projected)
-        cells, squashed, hidden = (projected.new_empty(count, width) for _ in range(3))
-        transposed = weight.t()
-        before, here = 0, 0
-        for step, size in enumerate(sizes):
-            now = slice(here, here + size)
-            gate = gates[now]
-            if step:
-                torch.addmm(projected[now], hidden[before : before + size], transposed, out=gate)
-            else:
-                gate.copy_(projected[now])
-            i, f, g, o = activate(gate)
-            torch.mul(i, g, out=cells[now])
-            if step:
-                cells[now].addcmul_(f, cells[before : before + size])
-            torch.mul(o, hyperbolic_tangent(cells[now], out=squashed[now]), out=hidden[now])
-            before, here = here, here + size
-        ctx.save_for_backward(weight, gates, cells, squashed, hidden)
+        result = run(projected, weight, sizes)
+        ctx.save_for_backward(weight, *result)
         ctx.sizes = sizes
-        return hidden
+        return result.hidden
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         """Back through time, step by step; the weight's gradient is one product at the end."""
-        weight, gates, cells, squashed, hidden = ctx.saved_tensors
-        sizes = ctx.sizes
-        through_sigmoid, through_tanh = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
-        projected = torch.empty_like(gates)
-        end = len(gates)
-        later_hidden = later_cell = None
+        weight, *saved = ctx.saved_tensors
+        result, sizes = Run(*saved), ctx.sizes
+        i, f, _, o = (part.split(sizes) for part in result.gates.chunk(4, 1))
+        gates, candidates, cells, squashed, _ = (part.split(sizes) for part in result)
+        projected = torch.empty_like(result.gates)
+        d_i, d_f, d_g, d_o = (part.split(sizes) for part in projected.chunk(4, 1))
+        d_gates, d_outputs = projected.split(sizes), grad.split(sizes)
+        later_cell = None
         for step in reversed(range(len(sizes))):
-            start = end - sizes[step]
-            i, f, g, o = gates[start:end].chunk(4, 1)
-            d_i, d_f, d_g, d_o = projected[start:end].chunk(4, 1)
-            d_hidden = grad[start:end]
-            if later_hidden is not None:
-                d_hidden = d_hidden.clone()
-                d_hidden[: len(later_hidden)] += later_hidden
-            d_cell = through_tanh(d_hidden * o, squashed[start:end])
+            d_hidden, size = d_outputs[step], sizes[step]
             if later_cell is not None:
-                d_cell[: len(later_cell)] += later_cell
-            through_sigmoid(d_hidden * squashed[start:end], o, grad_input=d_o)
-            through_sigmoid(d_cell * g, i, grad_input=d_i)
-            through_tanh(d_cell * i, g, grad_input=d_g)
+                d_hidden = d_hidden.clone()
+                d_hidden[: len(later_cell)].addmm_(d_gates[step + 1], weight)
+            d_cell = torch.ops.aten.tanh_backward(d_hidden * o[step], squashed[step])
+            if later_cell is not None:
+                d_cell[: len(later_cell)].add_(later_cell)
+            torch.mul(d_hidden, squashed[step], out=d_o[step])
+            torch.mul(d_cell, candidates[step], out=d_i[step])
+            torch.mul(d_cell, i[step], out=d_g[step]).mul_(4.0)  # the slope of 2σ(2x) − 1 is 4σ'(2x)
             if step:
-                earlier = cells[start - sizes[step - 1] :][: sizes[step]]
-                through_sigmoid(d_cell * earlier, f, grad_input=d_f)
-                later_hidden, later_cell = projected[start:end] @ weight, d_cell * f
+                torch.mul(d_cell, cells[step - 1][:size], out=d_f[step])
+                later_cell = d_cell.mul_(f[step])
             else:
-                d_f.zero_()
-            end = start
-        return projected, projected[sizes[0] :].t() @ _one_step_earlier(sizes, hidden), None
+                d_f[step].zero_()
+            torch.ops.aten.sigmoid_backward(d_gates[step], gates[step], grad_input=d_gates[step])
+        return projected, projected[sizes[0] :].t() @ _one_step_earlier(sizes, result.hidden), None
 
 
 def _one_step_earlier(sizes: Sequence[int], values: Tensor) -> Tensor:
     """For each packed token but the rows' first ones: the value of the same row one step before."""
-    if len(sizes) == 1:
-        return values[:0]
-    starts = [0]
-    for size in sizes[:-1]:
-        starts.append(starts[-1] + size)
-    return torch.cat([values[start : start + size] for start, size in zip(starts, sizes[1:], strict=False)])
+    steps = values.split(sizes)
+    return torch.cat([values[:0], *(before[:size] for before, size in zip(steps, sizes[1:], strict=False))])
 
 
 def recurrence(projected: Tensor, weight: Tensor, sizes: Sequence[int]) -> Tensor:
-    """See :meth:`Recurrence.forward`."""
+    """Hidden states [N, H] of one layer over packed rows that begin at state 0, with gradients.
+
+    Inputs times their weights plus biases, [N, 4H], are written over: nothing else may need them, the backward pass
+    of what made them neither. Recurrent weight [4H, H], gates in torch's order.
+    """
     hidden: Tensor = Recurrence.apply(projected, weight, sizes)
     return hidden
