@@ -33,6 +33,7 @@ class Knob:
     unit: str = ""
     choices: tuple[str, ...] = ()
     live: bool = False  # may be changed while the run trains; takes effect at the next step
+    code: bool = False  # text that names code, module:name, which is imported (see core.trust)
 
     @property
     def range(self) -> str:
@@ -111,11 +112,12 @@ def knob(
     unit: str = "",
     choices: tuple[str, ...] = (),
     live: bool = False,
+    code: bool = False,
 ) -> Any:
     """A dataclass field that a person may set; see :class:`Knob` for the meaning of the arguments."""
     about = {
         "help": help, "minimum": minimum, "maximum": maximum, "above": above,
-        "unit": unit, "choices": choices, "live": live,
+        "unit": unit, "choices": choices, "live": live, "code": code,
     }  # fmt: skip
     return field(default=default, metadata={"knob": about})
 

@@ -1,11 +1,13 @@
 """Code from outside, named ``module:attribute``: a method, a loss, an advantage function. Torch-free by itself.
 
-The module must be importable: installed, or in a folder named by PYTHONPATH (which the engine inherits).
+The module must be importable: installed, or in a folder named by PYTHONPATH (which the engine inherits). A name that
+may come from a session goes through :func:`load_allowed`; :func:`load_attribute` is for names that code gives.
 """
 
 import importlib
 from typing import Any
 
+from core import trust
 from core.config import ConfigError, nearest
 
 
@@ -25,9 +27,15 @@ def load_attribute(path: str) -> Any:
     return getattr(module, name)
 
 
+def load_allowed(path: str) -> Any:
+    """:func:`load_attribute` of a name that this person has allowed. Raises UntrustedError of any other one."""
+    trust.check(path)
+    return load_attribute(path)
+
+
 def load_function(path: str) -> Any:
-    """The function that ``module:function`` names. Raises ConfigError also where it cannot be called."""
-    found = load_attribute(path)
+    """The function that an allowed ``module:function`` names. Raises ConfigError also where it cannot be called."""
+    found = load_allowed(path)
     if not callable(found):
         raise ConfigError(f"{path} is no function but {type(found).__name__}")
     return found

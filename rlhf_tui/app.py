@@ -185,6 +185,7 @@ class PlaygroundApp(SessionKeeping):
             self.engine_state_changed()
             return
         self.engine_state_changed()
+        self.ask_about_code()
         for number in self.interrupted:
             await self.ask(Resume, run=number)
         self.interrupted = []

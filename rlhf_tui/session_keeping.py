@@ -13,6 +13,7 @@ from rlhf_tui.screens.base import PlaygroundScreen
 from rlhf_tui.state import AppState
 
 if TYPE_CHECKING:
+    from core.engine.protocol import Command, Event
     from rlhf_tui.engine_client import EngineClient
 
 UI_SETTING = "ui"
@@ -32,6 +33,7 @@ class SessionKeeping(App[None]):
         def loaded_screens(self) -> list[PlaygroundScreen]: ...
         def toast(self, text: str, severity: Any = "information") -> None: ...
         def engine_state_changed(self) -> None: ...
+        async def ask(self, command: type[Command], **fields: Any) -> Event | None: ...
 
     # --- writing -----------------------------------------------------------------------------------------------
 
@@ -153,6 +155,43 @@ class SessionKeeping(App[None]):
         self.engine_state_changed()
         words = " (read-only)" if new.read_only else ""
         self.toast(f"opened {new.title}{words}")
+        if self.state.engine == "ready":  # one that is starting asks by itself
+            self.ask_about_code()
+
+    def ask_about_code(self) -> None:
+        """A session that names a function nobody has allowed on this machine is open without it: let it be allowed."""
+        from rlhf_tui.screens.choose import ChooseScreen
+        from rlhf_tui.tasks import code_to_allow
+
+        name = code_to_allow(self.session)
+        if not name:
+            return
+        session = self.session
+
+        async def chosen(allowed: bool | None) -> None:
+            if allowed and session is self.session:
+                await self._allow(name)
+
+        about = (
+            f"Its gold reward is {name}, Python code on this machine. To use it is to run it, with all you may do. "
+            "Without it everything else of the session works."
+        )
+        options = [(None, "Go on without it"), (True, "Allow it on this machine: I know it")]
+        self.push_screen(ChooseScreen("This session names a function", about, options), chosen)
+
+    async def _allow(self, name: str) -> None:
+        """Allow a function and let the engine take up the session anew, with it."""
+        from core.config import ConfigError
+        from core.engine.protocol import Open
+        from core.trust import trust
+
+        try:
+            trust(name)
+        except ConfigError as error:
+            self.toast(str(error), severity="error")
+            return
+        if await self.ask(Open, **self.open_fields()) is not None:
+            self.toast(f"{name} is the gold reward from now on")
 
     def _ask_about_locked(self, folder: Path, why: str) -> None:
         from rlhf_tui.screens.choose import ChooseScreen

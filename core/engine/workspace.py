@@ -88,7 +88,7 @@ class Workspace:
 
     def opened(self, id: int) -> Opened:
         """The answer to ``Open``. Runs that were active when their engine ended are interrupted from here on."""
-        notes = list(self.session.notes)
+        notes = [*self.session.notes, *self.task.notes]
         for record in self.session.runs.all():
             if record.state in ("running", "pausing", "waiting") and not self.session.read_only:
                 saved = max((each.step for each in self.session.checkpoints.list(record.id, "resume")), default=0)

@@ -15,6 +15,7 @@ class CustomConfig(GRPOConfig):
     function: str = knob(
         "core.advantages:group_advantages",
         "module:function from rewards [groups, group size] to advantages of that shape, both torch tensors",
+        code=True,
     )
 
 

@@ -37,7 +37,7 @@ class PreferenceLossConfig(DemonstrationMixConfig):
         choices=LOSSES,
     )  # fmt: skip
     custom_loss: str = knob(
-        "", "a loss of your own instead, module:function of the arguments of core.losses.hinge_loss"
+        "", "a loss of your own instead, module:function of the arguments of core.losses.hinge_loss", code=True
     )
     label_smoothing: float = knob(
         0.0, "ε: believed share of wrong labels (with the loss dpo: cDPO)", minimum=0, maximum=0.499

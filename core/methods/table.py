@@ -3,8 +3,9 @@
 import dataclasses
 import functools
 
+from core import trust
 from core.config import ConfigError, nearest
-from core.extension import load_attribute
+from core.extension import load_allowed
 from core.methods.a2c import A2C
 from core.methods.base import Method
 from core.methods.best_of_n import BEST_OF_N
@@ -29,10 +30,11 @@ METHODS: dict[str, Method] = {
 def find_method(name: str) -> Method:
     """The method called ``name``, or the one that a name of the form ``module:attribute`` stands for.
 
-    A method from outside keeps that form as its name, so that a saved run finds it again. Raises ConfigError.
+    A method from outside keeps that form as its name, so that a saved run finds it again. Raises ConfigError, and
+    UntrustedError for a method from outside that this person has not allowed.
     """
     if ":" in name:
-        found = load_attribute(name)
+        found = load_allowed(name)
         if not isinstance(found, Method):
             raise ConfigError(f"{name} is no Method but {type(found).__name__}")
         return dataclasses.replace(found, name=name)
@@ -43,7 +45,9 @@ def find_method(name: str) -> Method:
 
 def known_method(name: str) -> Method | None:
     """:func:`find_method` for the run of a session; None where its method is not to be found any more."""
-    return _from_outside(name) if ":" in name else METHODS.get(name)
+    if ":" not in name:
+        return METHODS.get(name)
+    return _from_outside(name) if trust.is_trusted(name) else None
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """``custom``: a task of your own data, as :mod:`core.tasks.custom_files` read it. Torch-free."""
 
+import functools
 import importlib.util
 import math
 import random
@@ -7,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from core import trust
 from core.config import ConfigError
 from core.extension import load_function
 from core.preferences.pair import PreferencePair
@@ -19,10 +21,15 @@ class GoldFunction:
     def __init__(self, path: str) -> None:
         self.path = path
 
+    @functools.cached_property
+    def function(self) -> Any:
+        """Raises ConfigError, also where it is not allowed."""
+        return load_function(self.path)
+
     def __call__(self, prompt: str, completion: str) -> float:
         """Raises TaskError when the function is missing, fails, or gives anything but a finite number."""
         try:
-            value = float(load_function(self.path)(prompt, completion))
+            value = float(self.function(prompt, completion))
         except ConfigError as error:
             raise TaskError(f"gold reward: {error}") from error
         except Exception as error:
@@ -34,17 +41,25 @@ class GoldFunction:
 
 
 def gold_problem(path: str) -> str:
-    """Why ``module:function`` cannot be a gold reward, as far as can be told without importing it; '' if it can."""
+    """Why ``module:function`` cannot be a gold reward, as far as can be told without any import; '' if it can."""
     module, colon, name = path.partition(":")
     if not (colon and module and name):
         return f"expected module:function, as in my_rules:politeness, not '{path}'"
-    if module.partition(".")[0] in sys.stdlib_module_names:
+    package = module.partition(".")[0]  # to look for a.b would import a
+    if package in sys.stdlib_module_names:
         return f"{module} is a part of Python; name a function of your own"
     try:
-        found = importlib.util.find_spec(module)
+        found = importlib.util.find_spec(package)
     except (ImportError, ValueError):
         found = None
-    return "" if found else f"there is no module {module}; is its folder in PYTHONPATH?"
+    return "" if found else f"there is no module {package}; is its folder in PYTHONPATH?"
+
+
+def absence(path: str) -> str:
+    """Why a session's gold function is not used; '' where it is, or where there is none."""
+    if not path:
+        return ""
+    return gold_problem(path) or ("" if trust.is_trusted(path) else str(trust.UntrustedError(path)))
 
 
 def custom(seed: int, content: Mapping[str, Any]) -> Task:
@@ -63,7 +78,7 @@ def custom(seed: int, content: Mapping[str, Any]) -> Task:
         dice.shuffle(demonstrations)
         known = demonstrations[max(1, round(share * len(demonstrations))) :]
     kept = set(known)
-    problem = gold_problem(content["gold"]) if content["gold"] else ""
+    problem = absence(str(content["gold"] or ""))
     return Task(
         name="custom", title=content["title"], alphabet=content["alphabet"],
         prompts=tuple(each for each in prompts if each not in held_out), held_out_prompts=tuple(sorted(held_out)),

@@ -38,7 +38,9 @@ class CustomOptions(Config):
     prompts: str = knob("", "file of prompts to practise on; those of the demonstrations by default")
     held_out_prompts: str = knob("", "file of prompts to measure with; a share of the prompts by default")
     pairs: str = knob("", "file of preferences: prompt, chosen, rejected")
-    gold: str = knob("", "module:function of (prompt, completion) that gives the gold reward; none by default")
+    gold: str = knob(
+        "", "module:function of (prompt, completion) that gives the gold reward; none by default", code=True
+    )
     title: str = knob("Your own data", "what the task is called")
     guideline: str = knob("Which answer is better?", "what stands above a pair to label")
     max_new_tokens: int = knob(0, "most letters of an answer, its end included; 0: the longest given", minimum=0)

@@ -1,12 +1,10 @@
-"""``rlhf-tui sessions``: list them, look at one, rename, duplicate, export, delete to the trash, restore."""
+"""``rlhf-tui sessions``: list them, look at one, rename, duplicate, export, delete to the trash, restore, trust."""
 
 import argparse
 import time
 from pathlib import Path
 from typing import Any
 
-from core.config import make
-from core.methods.table import find_method
 from core.store import Session
 from core.store.archive import export_session
 from core.store.locations import (
@@ -22,9 +20,10 @@ from core.store.locations import (
     trash_session,
 )
 from core.store.runs import RunRecord
-from rlhf_tui.commands.arguments import CommandError, Parser
+from core.trust import distrust, trust, trusted
+from rlhf_tui.commands.arguments import WRONG_USAGE, CommandError, Parser
 from rlhf_tui.commands.report import aligned
-from rlhf_tui.run_tree import replay_command, turned_knobs
+from rlhf_tui.run_tree import replay_command, short_config, turned_knobs
 
 
 def configure(commands: Any) -> None:
@@ -43,12 +42,16 @@ def configure(commands: Any) -> None:
         ("trash", "what lies in the trash", _trash, ()),
         ("restore", "take a session out of the trash", _restore, ("NAME",)),
         ("empty-trash", "delete what lies in the trash for good", _empty, ()),
+        ("trust", "let sessions use a function of your own, or list which ones they may", _trust, ()),
     ):
         action: Parser = actions.add_parser(name, help=help_, description=help_)
         for argument in arguments:
             action.add_argument(argument.lower(), metavar=argument)
         if name == "duplicate":
             action.add_argument("--title", metavar="TITLE", help="title of the copy")
+        if name == "trust":
+            action.add_argument("function", metavar="NAME", nargs="?", help="module:function (default: list them)")
+            action.add_argument("--revoke", action="store_true", help="allow it no longer")
         if name == "show":
             action.add_argument("--commands", action="store_true", help="also the command that trains each run again")
         _saves(action)
@@ -80,10 +83,9 @@ def runs_tree(runs: list[RunRecord]) -> str:
     def add(parent: int | None, depth: int) -> None:
         for each in (run for run in runs if run.parent == parent):
             start = f" from step {each.parent_step}" if each.parent is not None else ""
-            method = find_method(each.method)
-            config = make(method.config, each.config).short()
+            config = short_config(each.method, each.config)
             lines.append(
-                f"{'  ' * depth}{each.id}  {visible(each.title)} ({method.name}{start}): {each.state}, step "
+                f"{'  ' * depth}{each.id}  {visible(each.title)} ({visible(each.method)}{start}): {each.state}, step "
                 f"{each.step}/{each.steps}, {each.seconds:.0f} s, seed {each.seed}"
                 + (f"  --config '{config}'" if config else "")
             )
@@ -155,6 +157,21 @@ def _restore(args: argparse.Namespace) -> int:
             print(restore_session(each.folder))
             return 0
     raise CommandError(f"there is no '{args.name}' in the trash")
+
+
+def _trust(args: argparse.Namespace) -> int:
+    if args.function is None:
+        if args.revoke:
+            raise CommandError("--revoke needs the NAME of a function", WRONG_USAGE)
+        print("\n".join(trusted()) or "no function of your own is allowed yet")
+    elif args.revoke:
+        if not distrust(args.function):
+            raise CommandError(f"{args.function} was not allowed")
+        print(f"{args.function} is not allowed any more")
+    else:
+        trust(args.function)
+        print(f"sessions on this machine may use {args.function}")
+    return 0
 
 
 def _empty(args: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
+from core import trust
 from core.config import Config, ConfigError, find_knob, make, parse_short
 from core.engine.protocol import Evaluate, Evaluation, Fork, Resume, RunState, Sample, Samples, Start
 from core.methods.base import Method
@@ -66,9 +67,13 @@ def configure(commands: Any) -> None:
     def from_outside(word: str) -> None:
         if ":" not in word:
             return
+        known = trust.is_trusted(word)
         try:
+            trust.trust(word)
             _add_method(methods, find_method(word))
         except (ConfigError, argparse.ArgumentError) as error:
+            if not known:
+                trust.distrust(word)
             raise argparse.ArgumentError(None, f"{word}: {error}") from error
 
     parser.find_choice = from_outside
@@ -273,11 +278,14 @@ def _stages(args: argparse.Namespace) -> tuple[Stage, ...]:
         if args.method != ALL:
             method = find_method(args.method)
             short = _changed(parse_short(method.config, args.config), args.config)
-            return (stage(args.method, args.preset, short | given_knobs(args)),)
+            given = short | given_knobs(args)
+            trust.trust_named(method.config, given)
+            return (stage(args.method, args.preset, given),)
         settings: dict[str, dict[str, Any]] = {}
         for each in args.settings:
             name, knob, value = parse_setting(each)
             settings.setdefault(name, {})[knob] = value
+            trust.trust_named(find_method(name).config, {knob: value})
         stages = pipeline(args.preset, settings)
         if args.steps is None:
             return stages
@@ -312,6 +320,8 @@ def _session_folder(args: argparse.Namespace) -> Path:
         content = task_content(task, options, progress)
     except FileRefusedError as error:
         raise CommandError("; ".join(error.lines())) from error
+    if task in TASKS:
+        trust.trust_named(TASKS[task].options, options)
     backbone = _given(BackboneConfig, args.backbone if "=" in args.backbone else f"kind={args.backbone or 'lstm'}")
     title = args.session or f"train {args.method}"
     seed = 42 if args.seed is None else args.seed

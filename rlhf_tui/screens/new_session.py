@@ -20,6 +20,7 @@ from core.store import StoreError
 from core.store.locations import create_session
 from core.tasks.base import Task, TaskError
 from core.tasks.table import CONTENT, TASKS, load_task, task_content
+from core.trust import trust_named
 from rlhf_tui.safe_text import fit, safe_str, safe_text
 from rlhf_tui.widgets.knob_form import HasKnobs, KnobForm
 
@@ -119,7 +120,9 @@ class NewSessionScreen(ModalScreen[Path | None]):
         self.query_one("#impossible", Static).update(safe_text(f"✗ {wrong}" if wrong else "", style="$text-error"))
 
     def _read_task(self, basics: Basics, values: dict[str, Any]) -> tuple[dict[str, Any], Task]:
-        content = task_content(basics.task, parted(values, TASKS[basics.task].options))
+        options = TASKS[basics.task].options
+        content = task_content(basics.task, parted(values, options))
+        trust_named(options, parted(values, options))
         return content, load_task(basics.task, basics.seed, content)
 
     @work(exclusive=True, group="create")

@@ -11,6 +11,7 @@ from core.engine.protocol import Fork, Pause, Resume, RunState, Sample, Samples,
 from core.methods.base import Method
 from core.methods.table import known_method
 from core.store import StoreError
+from core.trust import trust_named
 from rlhf_tui.chart_feed import ChartOptions
 from rlhf_tui.flow import StartPlan, changed, plan_race, plan_start
 from rlhf_tui.screens.prompt import PromptScreen
@@ -190,6 +191,12 @@ class TrainActions(Screen[None]):
     @work(group="actions")
     async def _turned(self, message: KnobForm.Turned) -> None:
         run = self.shown
+        if message.value != self.values().get(message.name):  # not what came with the session
+            try:
+                trust_named(self.method.config, {message.name: message.value})
+            except ConfigError as error:
+                self.playground.toast(str(error), severity="error")
+                return
         if run is not None and not run.finished:
             await self.playground.ask(SetKnob, run=run.run, name=message.name, value=message.value)
         else:
@@ -233,6 +240,7 @@ class TrainActions(Screen[None]):
             config = {part.partition("=")[0]: None for part in text.split()}
             parsed = parse_short(method.config, text).to_dict()
             config = {name: parsed[name] for name in config}
+            trust_named(method.config, config)
             answer = await self.playground.ask(
                 Fork, run=run.run, step=None if reading is None else step, config=config
             )  # fmt: skip

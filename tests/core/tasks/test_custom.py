@@ -13,6 +13,7 @@ from core.preferences.formats.reading import FileRefusedError
 from core.preferences.pair import PreferencePair
 from core.tasks.base import Demonstration, Task, TaskError
 from core.tasks.table import load_task, task_content
+from core.trust import distrust, trust
 
 DEMONSTRATIONS = "hi\thello there\nbye\tsee you\nhey\thi you\nbye\tso long\n"
 
@@ -190,6 +191,9 @@ def rules(tmp_path, monkeypatch):
         "def endless(prompt, completion):\n    return float('inf')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name in ("short", "broken", "endless", "shorter"):
+        trust(f"my_rules_7:{name}")
     yield
     sys.modules.pop("my_rules_7", None)
 
@@ -198,6 +202,27 @@ def test_a_function_of_ones_own_is_the_gold_reward(write, rules):
     task = opened({"demonstrations": write("d.txt", DEMONSTRATIONS), "gold": "my_rules_7:short"})
     assert "my_rules_7" not in sys.modules  # whoever only looks at the task does not run foreign code
     assert task.gold is not None and task.gold("hi", "four") == -4.0
+
+
+def test_a_function_that_was_not_allowed_is_no_gold_reward_and_its_name_is_told(write, rules):
+    distrust("my_rules_7:short")
+    task = opened({"demonstrations": write("d.txt", DEMONSTRATIONS), "gold": "my_rules_7:short"})
+    assert task.gold is None and len(task.demonstrations) + len(task.held_out_demonstrations) == 4
+    assert task.notes[-1] == (
+        "no gold reward: my_rules_7:short is code that you have not allowed; if you know it: "
+        "rlhf-tui sessions trust my_rules_7:short"
+    )
+
+
+def test_nothing_is_imported_to_look_whether_a_function_is_there(write, tmp_path, monkeypatch):
+    """To find the module a.b Python imports a."""
+    package = tmp_path / "package_8"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('was run')")
+    (package / "rules.py").write_text("raise SystemExit('was run')")
+    monkeypatch.syspath_prepend(tmp_path)
+    task = opened({"demonstrations": write("d.txt", DEMONSTRATIONS), "gold": "package_8.rules:short"})
+    assert task.gold is None and "package_8.rules:short is code that you have not allowed" in task.notes[-1]
 
 
 @pytest.mark.parametrize(

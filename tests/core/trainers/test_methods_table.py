@@ -10,6 +10,7 @@ from trainer_toys import inputs, judged_pairs, one_step
 from core.config import ConfigError, knobs
 from core.methods.grpo import GRPO
 from core.methods.table import METHODS, find_method
+from core.trust import trust
 
 SMALL = {"steps": 4, "batch_size": 16, "evaluate_every": 1}
 OWN = {
@@ -77,6 +78,8 @@ def trainer(config, inputs):
 def rank_method(tmp_path, monkeypatch):
     (tmp_path / "rank_method.py").write_text(RANKS)
     monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("rank_method:METHOD", "rank_method:trainer", "rank_method:METHODS", "no_such_module:METHOD"):
+        trust(name)
     yield
     sys.modules.pop("rank_method", None)
 
@@ -113,6 +116,8 @@ def test_an_advantage_function_from_outside(sft_weights, tmp_path, monkeypatch):
         "def total(rewards):\n    return rewards.sum()\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("best_only", "total"):
+        trust(f"my_advantages:{name}")
     method = METHODS["custom"]
     config = method.config(**SMALL, group_size=4, function="my_advantages:best_only")
     trainer = trainer_class(method)(config, inputs(policy=sft_weights))
