@@ -163,7 +163,7 @@ def test_what_is_named_on_the_command_line_is_allowed_and_a_task_file_names_noth
     command("custom", "--function", "trap_rules:advantages")
     command("dpo", "--config", "custom_loss=trap_rules:loss")
     command("all", "--set", "dpo.custom_loss=trap_rules:other_loss")
-    assert trusted() == (GOLD, "trap_rules:advantages", "trap_rules:loss", "trap_rules:other_loss")
+    assert trusted() == ("trap_rules:advantages", GOLD, "trap_rules:loss", "trap_rules:other_loss")
     assert not sprung.exists()
 
 
