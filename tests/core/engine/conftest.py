@@ -1,4 +1,5 @@
-"""Engines with a trainer that costs nothing. Starting one takes seconds, so a module's tests share one that lives."""
+"""Engines with a trainer that costs nothing. To load torch takes seconds, so they are forked from one that has, and a
+module's tests share one that lives."""
 
 import sys
 from collections.abc import Iterator
@@ -8,18 +9,39 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from engine_process import Engine
+from engine_process import REAL_ENGINE, Engine, Maker
+from forked_engine import nursery
+
+__all__ = ["nursery"]  # a fixture
+
+
+@pytest.fixture(scope="session")
+def new_engine(request: pytest.FixtureRequest) -> Maker:
+    """Makes an engine with the fake trainer."""
+    if sys.platform != "linux":
+        return lambda stderr=None: Engine(stderr=stderr)
+    return request.getfixturevalue("nursery").engine
+
+
+@pytest.fixture(scope="session")
+def new_real_engine(request: pytest.FixtureRequest) -> Maker:
+    """Makes an engine with the real trainers."""
+    if sys.platform != "linux":
+        return lambda stderr=None: Engine(REAL_ENGINE, stderr)
+    fork = request.getfixturevalue("nursery").engine
+    return lambda stderr=None: fork(stderr, real=True)
 
 
 class Shelf:
     """Holds the living engine of a module."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Maker) -> None:
+        self._make = make
         self.engine: Engine | None = None
 
     def living(self) -> Engine:
         if self.engine is None or self.engine.process.poll() is not None:
-            self.engine = Engine()
+            self.engine = self._make()
             self.engine.hello()
         return self.engine
 
@@ -29,8 +51,8 @@ class Shelf:
 
 
 @pytest.fixture(scope="module")
-def shelf() -> Iterator[Shelf]:
-    shelf = Shelf()
+def shelf(new_engine: Maker) -> Iterator[Shelf]:
+    shelf = Shelf(new_engine)
     yield shelf
     shelf.clear()
 

@@ -140,6 +140,10 @@ class Engine:
         assert self.process.wait(10) == 0
 
 
+Maker = Callable[..., Engine]
+"""Gives an engine that has heard nothing yet; takes a file for what that says on stderr, if it is wanted."""
+
+
 def start(engine: Engine, method: str = "sft", milliseconds: int = 4, **fields: Any) -> int:
     """Start a fake run whose steps take so long; returns its number."""
     config = {"batch_size": milliseconds, **fields.pop("config", {})}

@@ -1,8 +1,8 @@
-"""Engines in a tenth of a second instead of seconds: forked from a process that has loaded torch and done nothing else.
+"""Engines in a tenth of a second, not in seconds: forked from a process that has loaded torch and done nothing else.
 
-Each is a whole engine in a process of its own, behind pipes, with the fake trainer; what it does to files, and what
-SIGKILL does to it, is the same. It becomes the child of the test's process, as an engine is its app's: only so do both
-get the lock of one session. (For that, Linux must be told whose the orphans are.)
+Each is a whole engine in a process of its own, behind pipes; what it does to files, and what a signal does to it, is
+the same. It becomes the child of the test's process, as an engine is its app's: only so do both get the lock of one
+session. (For that, Linux must be told whose the orphans are.)
 
 ``python forked_engine.py SOCKET`` is the process that forks.
 """
@@ -36,30 +36,43 @@ class Nursery:
     """The process that forks, from the test's side."""
 
     def __init__(self) -> None:
-        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.process = subprocess.Popen(
             [sys.executable, "-P", __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()]
         )  # fmt: skip
         theirs.close()
 
-    def engine(self, **prepared: Any) -> "ForkedEngine":
-        """A new engine. ``resume_every``: seconds between resume points; ``die_at``: command and number of a write."""
+    def engine(self, stderr: Path | None = None, **prepared: Any) -> "ForkedEngine":
+        """A new engine, with the fake trainer.
+
+        ``stderr``: a file for what it says there; ``real``: with the real trainers; ``resume_every``: seconds between
+        resume points; ``die_at``: command and number of a write.
+        """
+        prepared["stderr"] = str(stderr or os.devnull)
         commands, our_commands = os.pipe()
         our_events, events = os.pipe()
-        socket.send_fds(self.socket, [json.dumps(prepared).encode()], [commands, events])
-        os.close(commands)
-        os.close(events)
-        pid = int(self.socket.recv(64))
+        foster_orphans(True)
+        try:
+            socket.send_fds(self.socket, [json.dumps(prepared).encode()], [commands, events])
+            pid = int(self.socket.recv(64))
+        finally:
+            # Only now: an orphan of another test must find init, which sees it out.
+            foster_orphans(False)
+            os.close(commands)
+            os.close(events)
         return ForkedEngine(pid, our_commands, our_events)
 
     def close(self) -> None:
         self.socket.close()
         self.process.wait(10)
-        ctypes.CDLL(None).prctl(SUBREAPER, 0, 0, 0, 0)
 
 
-@pytest.fixture(scope="module")
+def foster_orphans(yes: bool) -> None:
+    """Do orphans below this process become its children?"""
+    ctypes.CDLL(None).prctl(SUBREAPER, int(yes), 0, 0, 0)
+
+
+@pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
     made = Nursery()
     yield made
@@ -122,15 +135,19 @@ def fork_on_demand(requests: socket.socket) -> None:
         wanted, descriptors, _, _ = socket.recv_fds(requests, 4096, 2)
         if not wanted:
             return
+        answer, told = os.pipe()
         between = os.fork()
         if not between:
             # The one in between ends at once, and what it forked goes to the test's process.
             engine = os.fork()
             if not engine:
                 become_an_engine(parent, json.loads(wanted), *descriptors)
-            requests.send(str(engine).encode())
+            os.write(told, str(engine).encode())
             os._exit(0)
         os.waitpid(between, 0)
+        requests.send(os.read(answer, 64))
+        os.close(answer)
+        os.close(told)
         for each in descriptors:
             os.close(each)
 
@@ -138,9 +155,11 @@ def fork_on_demand(requests: socket.socket) -> None:
 def become_an_engine(parent: int, prepared: dict[str, Any], commands: int, events: int) -> None:
     import fake_trainer
 
+    from core.engine.__main__ import main as real_engine
+
     try:
         os.setsid()
-        log = os.open(os.devnull, os.O_WRONLY)
+        log = os.open(prepared["stderr"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         for descriptor, number in ((commands, 0), (events, 1), (log, 2)):
             os.dup2(descriptor, number)
         os.closerange(3, 1024)
@@ -154,6 +173,8 @@ def become_an_engine(parent: int, prepared: dict[str, Any], commands: int, event
             from dying_engine import die_at
 
             die_at(*prepared["die_at"])
+        if prepared.get("real"):
+            real_engine()
         fake_trainer.main()
     except BaseException:
         traceback.print_exc()

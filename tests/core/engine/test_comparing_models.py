@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from engine_process import Engine, start
+from engine_process import Engine, Maker, start
 
 from core.store import Session
 
@@ -61,11 +61,11 @@ def test_a_run_is_renamed_while_it_trains_and_after(engine: Engine, folder: Path
         assert session.runs.get(run).title == "done"
 
 
-def test_a_second_engine_may_look_and_sample_but_not_train(engine: Engine, folder: Path) -> None:
+def test_a_second_engine_may_look_and_sample_but_not_train(engine: Engine, folder: Path, new_engine: Maker) -> None:
     run = start(engine, config={**QUICK, "steps": 10_000})
     engine.step(run, 3)
     named = engine.do("save", run=run, name="a")["step"]
-    with Engine() as second:
+    with new_engine() as second:
         second.hello()
         assert "is open in process" in second.ask("open", folder=str(folder))["message"]
         assert second.do("open", folder=str(folder), read_only=True)["notes"] == []

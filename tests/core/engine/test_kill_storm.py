@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from engine_process import TINY, Engine, start
-from forked_engine import Nursery, linux_only, nursery
+from forked_engine import Nursery, linux_only
 
 from core.engine import saving
 from core.preferences.labels import Answer, LabelRecord, Side
@@ -19,7 +19,6 @@ from core.store import tensors as encoding
 
 CONFIG = {"steps": 100_000, "evaluate_every": 50}
 OFTEN = 0.1  # seconds of training between two resume points here, so that a kill comes at any point between them
-__all__ = ["nursery"]  # a fixture
 STEP = 0.05  # seconds that a step, of 3 ms, takes at the very most on a busy machine
 
 
@@ -91,6 +90,7 @@ def test_a_resume_point_is_taken_every_thirty_seconds_of_training() -> None:
     assert saving.RESUME_EVERY == 30.0
 
 
+@pytest.mark.long
 def test_two_kills_at_random_moments(tmp_path: Path) -> None:
     storm(tmp_path / "s", 2, 0.6, Engine, saving.RESUME_EVERY)
 
@@ -188,9 +188,11 @@ def copy_session(before: Path, folder: Path) -> None:
 
 
 @linux_only
-@pytest.mark.parametrize("command", ["save", "fork"])
-def test_a_kill_at_some_writes_of_a_command(nursery: Nursery, command: str, before: Path, tmp_path: Path) -> None:
-    assert kill_at_every_write(nursery, before, tmp_path, command, every=11) > 11
+@pytest.mark.parametrize(("command", "every"), [("save", 11), ("fork", 31)])
+def test_a_kill_at_some_writes_of_a_command(
+    nursery: Nursery, command: str, every: int, before: Path, tmp_path: Path
+) -> None:
+    assert kill_at_every_write(nursery, before, tmp_path, command, every) > every
 
 
 @linux_only

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from engine_process import REAL_ENGINE, TINY, Engine
+from engine_process import TINY, Engine, Maker
 
 from core.engine import measuring
 from core.engine.asking import evaluate
@@ -178,8 +178,8 @@ def test_the_least_used_references_are_given_up(trained: Workspace) -> None:
     assert [list(scored) for scored in kept._kept.values()] == [["gold"], ["c", "d", "e", "f"]]
 
 
-def test_an_engine_measures_beside_a_run_that_trains(folder: Path) -> None:
-    with Engine(REAL_ENGINE) as engine:
+def test_an_engine_measures_beside_a_run_that_trains(folder: Path, new_real_engine: Maker) -> None:
+    with new_real_engine() as engine:
         engine.hello()
         engine.open(folder)
         engine.do("start", method="sft", config=SFT)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_process import REAL_ENGINE, Engine
+from engine_process import Maker
 from safetensors.numpy import save as as_safetensors
 
 from core.store import Session
@@ -49,10 +49,10 @@ class Truth:
 class Target:
     """An engine that lives through all of it, and a place where a copy of the session is spoiled for it."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, make: Maker) -> None:
         self.place = place
         self.log = place / "engine.log"
-        self.engine = Engine(REAL_ENGINE, stderr=self.log)
+        self.engine = make(self.log)
         self.engine.hello()
         self.outcomes: Counter[str] = Counter()
 
@@ -144,8 +144,8 @@ def refusal(answer: dict[str, Any]) -> str:
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    made = Target(tmp_path_factory.mktemp("mutated"))
+def target(tmp_path_factory: pytest.TempPathFactory, new_real_engine: Maker) -> Iterator[Target]:
+    made = Target(tmp_path_factory.mktemp("mutated"), new_real_engine)
     yield made
     made.close()
 

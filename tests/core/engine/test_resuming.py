@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_process import REAL_ENGINE, Engine, start
+from engine_process import REAL_ENGINE, Engine, Maker, start
 
 from core.engine.saving import Environment
 from core.store import Session
@@ -38,14 +38,16 @@ def kill(engine: Engine) -> None:
     engine.process.wait()
 
 
-def test_a_killed_engine_goes_on_from_its_resume_point_bit_for_bit(engine: Engine, tmp_path: Path) -> None:
+def test_a_killed_engine_goes_on_from_its_resume_point_bit_for_bit(
+    engine: Engine, tmp_path: Path, new_engine: Maker
+) -> None:
     folder = tmp_path / "session"
     run = start(engine, milliseconds=8, config=CONFIG)
     engine.step(run, 20)
     saved = engine.do("save", run=run, name="here")["step"]
     engine.step(run, saved + 10)
     kill(engine)
-    with Engine() as second:
+    with new_engine() as second:
         second.hello()
         notes = second.open(folder)["notes"]
         assert any("was interrupted" in note for note in notes)
@@ -76,7 +78,7 @@ def test_pause_and_step_by_step_change_no_number(engine: Engine, folder: Path, t
     assert outcome(folder, run) == straight(engine, tmp_path / "straight")
 
 
-def test_a_knob_change_survives_a_kill(engine: Engine, tmp_path: Path) -> None:
+def test_a_knob_change_survives_a_kill(engine: Engine, tmp_path: Path, new_engine: Maker) -> None:
     folder = tmp_path / "session"
     run = start(engine, milliseconds=8, config=CONFIG)
     engine.step(run, 10)
@@ -84,7 +86,7 @@ def test_a_knob_change_survives_a_kill(engine: Engine, tmp_path: Path) -> None:
     assert changed["old"] == 0.003 and changed["value"] == 0.5
     engine.step(run, changed["step"] + 5)
     kill(engine)
-    with Engine() as second:
+    with new_engine() as second:
         second.hello()
         second.open(folder)
         assert second.do("resume", run=run)["step"] == changed["step"] - 1
@@ -202,10 +204,10 @@ def test_what_makes_a_resume_approximate_is_named() -> None:
 
 
 @pytest.mark.long
-def test_another_number_of_threads_makes_a_resume_approximate(engine: Engine, folder: Path) -> None:
+def test_another_number_of_threads_makes_a_resume_approximate(engine: Engine, folder: Path, new_engine: Maker) -> None:
     run = start(engine, config=CONFIG, paused=True)
     engine.do("close")
-    with Engine() as second:
+    with new_engine() as second:
         second.do("hello", protocol=1, device="cpu", threads=2)
         second.open(folder)
         second.do("resume", run=run)
@@ -215,10 +217,10 @@ def test_another_number_of_threads_makes_a_resume_approximate(engine: Engine, fo
 
 
 @pytest.mark.long
-def test_a_crash_in_the_engine_leaves_the_run_interrupted(engine: Engine, folder: Path) -> None:
+def test_a_crash_in_the_engine_leaves_the_run_interrupted(engine: Engine, folder: Path, new_engine: Maker) -> None:
     run = start(engine, config={**CONFIG, "max_grad_norm": 668.0})
     assert engine.process.wait(20) == -signal.SIGKILL
-    with Engine() as second:
+    with new_engine() as second:
         second.hello()
         second.open(folder)
         assert second.state(run, "interrupted")["message"].startswith("interrupted at step")

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from engine_process import REAL_ENGINE, Engine, Message, start
+from engine_process import REAL_ENGINE, Engine, Maker, Message, start
 
 from core.store import Session
 
@@ -44,8 +44,8 @@ def test_a_line_longer_than_any_message_is_answered_and_survived(engine: Engine)
     assert engine.do("sample")["type"] == "samples"
 
 
-def test_hello_comes_first_and_says_what_runs_here(folder: Path) -> None:
-    with Engine() as engine:
+def test_hello_comes_first_and_says_what_runs_here(folder: Path, new_engine: Maker) -> None:
+    with new_engine() as engine:
         assert engine.ask("open", folder=str(folder))["message"] == "the first command must be hello"
         assert "protocol 1" in engine.ask("hello", protocol=2)["message"]
         ready = engine.hello()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from engine_process import Engine, start
+from engine_process import Engine, Maker, start
 
 from core.store import Session
 
@@ -112,7 +112,9 @@ def test_a_folder_deleted_underneath_is_put_back_and_every_step_is_in_it(engine:
     assert engine.do("fork", run=run, step=named, paused=True)["step"] == named
 
 
-def test_a_run_whose_folder_was_deleted_goes_on_in_another_process(engine: Engine, folder: Path) -> None:
+def test_a_run_whose_folder_was_deleted_goes_on_in_another_process(
+    engine: Engine, folder: Path, new_engine: Maker
+) -> None:
     run = start(engine, config={**LONG, "steps": 60}, milliseconds=10)
     engine.step(run, 10)
     delete(folder)
@@ -120,7 +122,7 @@ def test_a_run_whose_folder_was_deleted_goes_on_in_another_process(engine: Engin
     engine.do("pause", run=run)
     paused = engine.state(run, "paused")["step"]
     engine.kill()
-    with Engine() as second:
+    with new_engine() as second:
         second.hello()
         second.open(folder)
         assert second.do("resume", run=run)["step"] == paused
