@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from core.config import ConfigError, find_knob, make, nearest
+from core.config import ConfigError, find_knob, knobs, make, nearest
 from core.methods.base import Method, TrainingConfig
 from core.methods.table import METHODS, find_method
 
@@ -96,6 +96,14 @@ def needs_reward_model(config: TrainingConfig) -> bool:
     return getattr(config, "pairs", None) == "online" and getattr(config, "judge", None) == "learned"
 
 
+def fitting(method: Method, config: Mapping[str, Any], gold: bool) -> dict[str, Any]:
+    """Knobs over a method's defaults, as they can be on a task: without a gold rule, the learned reward scores."""
+    scored = any(each.name == "reward" for each in knobs(method.config))
+    if gold or not scored or config.get("reward", "gold") != "gold":
+        return dict(config)
+    return {**config, "reward": "learned"}
+
+
 R = TypeVar("R", bound=RunLike)
 
 
@@ -119,6 +127,6 @@ def missing_before(wanted: Stage, runs: Sequence[RunLike], preset: str = "full")
 
 
 __all__ = [
-    "METHODS", "PIPELINE", "PRESETS", "RunLike", "Stage", "missing_before", "needs_reward_model", "newest_done",
-    "parse_setting", "pipeline", "stage",
+    "METHODS", "PIPELINE", "PRESETS", "RunLike", "Stage", "fitting", "missing_before", "needs_reward_model",
+    "newest_done", "parse_setting", "pipeline", "stage",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 from core.config import make
 from core.methods.base import Method
 from core.methods.table import METHODS, method_title
-from core.pipeline import needs_reward_model
+from core.pipeline import fitting, needs_reward_model
 from rlhf_tui.state import AppState, Run
 from rlhf_tui.unknown_methods import is_unknown
 
@@ -33,6 +33,7 @@ def changed(method: Method, values: dict[str, Any]) -> dict[str, Any]:
 
 def plan_start(state: AppState, method: Method, draft: dict[str, Any], seed: int | None = None) -> StartPlan:
     """How ``method`` would start now with the knobs of ``draft`` over its defaults."""
+    draft = fitting(method, draft, state.gold)
     fields: dict[str, Any] = {"method": method.name, "config": changed(method, draft)}
     if seed is not None:
         fields["seed"] = seed
@@ -44,8 +45,9 @@ def plan_start(state: AppState, method: Method, draft: dict[str, Any], seed: int
     if needs_reward_model(make(method.config, changed(method, draft))):
         scorer = state.newest_usable("rm")
         if scorer is None:
-            alternative = "set reward to gold" if "reward" in method.config().to_dict() else "set judge to gold"
-            return StartPlan(obstacle=f"{_missing(state, method, 'rm', 'is scored by')} – or {alternative}")
+            knob = "reward" if "reward" in method.config().to_dict() else "judge"
+            instead = f" – or set {knob} to gold" if state.gold else ""
+            return StartPlan(obstacle=f"{_missing(state, method, 'rm', 'is scored by')}{instead}")
         fields["reward_run"] = scorer.run
     return StartPlan(fields)
 
@@ -60,7 +62,7 @@ def _missing(state: AppState, method: Method, needed: str, how: str) -> str:
 
 def plan_race(state: AppState, drafts: dict[str, dict[str, Any]]) -> tuple[StartPlan, StartPlan]:
     """PPO and DPO from one reference, judged by the same score: the reward model where there is one, else gold."""
-    score = "learned" if state.newest_usable("rm") is not None else "gold"
+    score = "gold" if state.gold and state.newest_usable("rm") is None else "learned"
     return (
         plan_start(state, METHODS["ppo"], {**drafts.get("ppo", {}), "reward": score}),
         plan_start(state, METHODS["dpo"], {**drafts.get("dpo", {}), "judge": score, "pairs": "online"}),

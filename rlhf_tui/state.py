@@ -123,6 +123,7 @@ class AppState:
     engine: EngineState = "starting"
     engine_line: str = "the engine is starting"  # how it ended, or what it runs on
     parameters: int = 0
+    gold: bool = True  # has the session's task a rule that scores?
     storage_trouble: str = ""  # the engine's newest save failed, and why
     own_trouble: str = ""  # the app's newest one
     clock: Callable[[], float] = time.time
@@ -136,7 +137,7 @@ class AppState:
                 self.engine = "ready"
                 self.engine_line = event.device_line
             case protocol.Opened():
-                self.parameters = event.parameters
+                self.parameters, self.gold = event.parameters, event.gold
                 for note in event.notes:
                     self.say("info", note)
             case protocol.RunState():

@@ -26,6 +26,7 @@ class Opened(Event):
     seed: int
     parameters: int  # of the policy
     notes: list[str] = field(default_factory=list)  # recovered, approximate resume, migrated …
+    gold: bool = True  # has the task a rule that scores?
 
 
 @dataclass(frozen=True, kw_only=True)

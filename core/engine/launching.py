@@ -26,6 +26,7 @@ from core.store.errors import CheckpointBrokenError, one_line
 from core.store.runs import RunRecord
 from core.tasks.base import Task
 from core.trainers.base import Trainer, TrainerState, Weights
+from core.trainers.pairs import has_own_pairs
 
 FORKED = "forked"  # name of a checkpoint that a fork started from
 
@@ -221,13 +222,14 @@ def preferences(
     return tuple(pairs), tuple(unpaired)
 
 
-def pair_counts(config: TrainingConfig, given: Sequence[PreferencePair]) -> dict[str, int]:
+def pair_counts(config: TrainingConfig, given: Sequence[PreferencePair], task: Task) -> dict[str, int]:
     """How many pairs of each source a run learns from; empty for a method without a ``pairs`` knob."""
     if not hasattr(config, "pairs"):
         return {}
     counts: dict[str, int] = dict(Counter(each.source for each in given))
     if config.pairs in ("automatic", "mixed"):
-        counts["automatic"] = getattr(config, "pair_count", 0)
+        own = has_own_pairs(task, getattr(config, "taste", ""))
+        counts |= {"task": len(task.pairs)} if own else {"automatic": getattr(config, "pair_count", 0)}
     return counts
 
 
@@ -236,6 +238,7 @@ def counts_line(counts: Mapping[str, int]) -> str:
     names = {
         "labels": ("label", "labels"),
         "file": ("pair of a file", "pairs of a file"),
+        "task": ("pair of the task", "pairs of the task"),
         "automatic": ("automatic pair", "automatic pairs"),
     }
     found = {source: counts.get(source, 0) for source in names}

@@ -99,6 +99,7 @@ class Workspace:
         return Opened(
             id=id, folder=str(self.session.folder), title=self.session.title, task=self.session.task,
             seed=self.session.seed, parameters=parameter_count(self.models.untrained()), notes=notes,
+            gold=self.task.gold is not None,
         )  # fmt: skip
 
     def run_states(self) -> list[RunState]:
@@ -126,7 +127,7 @@ class Workspace:
         inputs: dict[str, Any] = {
             "reference": None if parent is None else {"run": parent, "step": parent_step}, "reward_run": reward_run,
             "pairs_file": command.pairs_file, "pairs": len(pairs),
-            "pair_counts": launching.pair_counts(config, pairs),
+            "pair_counts": launching.pair_counts(config, pairs, self.task),
         }  # fmt: skip
         record = self._add(method, command.title, trainer, seed, inputs, parent, parent_step, given.to_bytes())
         state = self._launch(record, method, trainer, command.id, command.paused)

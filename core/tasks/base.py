@@ -98,4 +98,4 @@ class TaskKind:
     summary: str
     build: Callable[[int, Any], Task]  # from the session's seed and the options, or what was read
     options: type[Config] = NoOptions
-    read: Callable[[Any, Progress], dict[str, Any]] | None = None
+    read: Callable[[Any, Progress, int | None], dict[str, Any]] | None = None  # the last: tokens of the context

@@ -26,6 +26,7 @@ from core.tasks.custom import gold_problem
 LIMITS = Limits(file_bytes=16 * 1024 * 1024)  # all of it is kept in the session
 TOLD_EVERY = 2000  # rows between two reports of progress
 LISTS = ("demonstrations", "prompts", "held_out_prompts", "pairs")
+MARKERS = 3  # tokens beside the letters: before the prompt, behind it, and at the end
 KINDS = ("prompt-completion", "prompt", "prompt", "preference")  # of rows, by list
 
 
@@ -43,7 +44,9 @@ class CustomOptions(Config):
     )
     title: str = knob("Your own data", "what the task is called")
     guideline: str = knob("Which answer is better?", "what stands above a pair to label")
-    max_new_tokens: int = knob(0, "most letters of an answer, its end included; 0: the longest given", minimum=0)
+    max_new_tokens: int = knob(
+        0, "most letters of an answer, its end included; 0: the longest given", minimum=0, maximum=1021
+    )
     held_out_share: float = knob(0.1, "share of the prompts that are held out", minimum=0.01, maximum=0.5)
     longest: int = knob(
         61, "most letters of a prompt with its completion; three more tokens make a context of 64", minimum=2,
@@ -52,25 +55,38 @@ class CustomOptions(Config):
     largest_alphabet: int = knob(2048, "most different characters", minimum=2, maximum=20_000)
 
 
-def read_custom(options: CustomOptions, progress: Progress) -> dict[str, Any]:
-    """The content of a task, as JSON. Raises FileRefusedError with file, line and reason, or TaskError."""
+def read_custom(options: CustomOptions, progress: Progress, context: int | None = None) -> dict[str, Any]:
+    """The content of a task, as JSON, of texts that fit a context of so many tokens (None: however long).
+
+    Raises FileRefusedError with file, line and reason, or TaskError.
+    """
     inline: dict[str, list[Any]] = {}
+    toml = _path(options.file)
     if options.file:
-        options, inline = _from_toml(Path(options.file), options)
-    reader = Reader(options, progress)
+        options, inline = _from_toml(toml, options)
+    reader = Reader(options, progress, context)
     for name in LISTS:
         if name in inline:
-            reader.read_inline(name, inline[name], Path(options.file))
+            reader.read_inline(name, inline[name], toml)
         elif path := getattr(options, name):
-            reader.read(name, Path(path))
+            reader.read(name, _path(path))
     return reader.content()
+
+
+def _path(text: str) -> Path:
+    """A file as a person types it where no shell reads along."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # nobody of that name has a home
+        return Path(text)
 
 
 class Reader:
     """Collects rows, and counts letters while it does."""
 
-    def __init__(self, options: CustomOptions, progress: Progress) -> None:
+    def __init__(self, options: CustomOptions, progress: Progress, context: int | None) -> None:
         self.options = options
+        self.context = context
         self.letters: set[str] = set()
         self.demonstrations: list[tuple[str, str]] = []
         self.prompts: dict[str, list[str]] = {"prompts": [], "held_out_prompts": []}
@@ -138,6 +154,11 @@ class Reader:
         length, most = len(prompt) + len(completion), self.options.longest
         if length > most:
             raise LineError(f"prompt and completion have {length:,} letters, more than the {most:,} of 'longest'")
+        if self.context is not None and length + MARKERS > self.context:
+            raise LineError(
+                f"prompt and completion have {length:,} letters; with {MARKERS} markers they exceed the context of "
+                f"{self.context:,} tokens"
+            )
         for letter in prompt + completion:
             if letter not in self.letters:
                 if len(self.letters) == self.options.largest_alphabet:
@@ -152,6 +173,8 @@ class Reader:
         options = self.options
         demonstrations = list(dict.fromkeys(self.demonstrations))
         notes = list(self.notes)
+        if not demonstrations and not self.pairs:
+            raise TaskError("name a file of demonstrations, or of pairs, or a TOML file that does")
         if not demonstrations and self.pairs:
             demonstrations = list(dict.fromkeys((each.prompt, each.chosen) for each in self.pairs))
             notes.append("no demonstrations: the chosen texts of the pairs serve as such")
@@ -219,7 +242,7 @@ def _from_toml(file: Path, given: CustomOptions) -> tuple[CustomOptions, dict[st
         if name in LISTS and isinstance(value, list):
             inline[name] = values.pop(name)
         elif name in LISTS and isinstance(value, str):
-            values[name] = str(file.parent / value)
+            values[name] = str(file.parent / _path(value))
         try:
             if name in values:
                 find_knob(CustomOptions, name).check(values[name])

@@ -48,14 +48,17 @@ def find_task(name: str) -> TaskKind:
     return TASKS[name]
 
 
-def task_content(name: str, options: Mapping[str, Any], progress: Progress = lambda _: None) -> dict[str, Any]:
+def task_content(
+    name: str, options: Mapping[str, Any], progress: Progress = lambda _: None, context: int | None = None
+) -> dict[str, Any]:
     """What a session keeps of its task, as JSON: every option, or what the named files hold.
 
+    A line that exceeds the model's ``context`` (tokens; None: there is no limit) is refused like any other bad line.
     Raises TaskError, ConfigError for an option, or FileRefusedError that tells the file, the line and the reason.
     """
     kind = find_task(name)
     chosen = make(kind.options, options)
-    return chosen.to_dict() if kind.read is None else kind.read(chosen, progress)
+    return chosen.to_dict() if kind.read is None else kind.read(chosen, progress, context)
 
 
 def load_task(name: str, seed: int, content: Mapping[str, Any] | None = None) -> Task:
@@ -77,7 +80,7 @@ def listing() -> list[str]:
     for kind in TASKS.values():
         lines.append(f"{kind.name:<12}{kind.title}: {kind.summary}")
         lines += [
-            f"    {each.name:<16}{each.default!s:<6} {each.help}" + ("" if each.type is str else f" ({each.range})")
+            f"    {each.name:<17} {each.default!s:<6} {each.help}" + ("" if each.type is str else f" ({each.range})")
             for each in knobs(kind.options)
         ]
     return lines

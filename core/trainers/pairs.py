@@ -122,8 +122,8 @@ def automatic_pairs(
 
 
 def has_own_pairs(task: Task, taste: str) -> bool:
-    """Does ``automatic`` mean the task's own pairs? So it is where there is no gold rule to judge by."""
-    return taste == "gold" and task.gold is None and bool(task.pairs)
+    """Does ``automatic`` mean the task's own pairs? So it is where there are any; a gold rule beside them audits."""
+    return taste == "gold" and bool(task.pairs)
 
 
 def pairs_of_task(

@@ -1,11 +1,12 @@
 """Arguments shared by several commands, flags made from a method's knobs, and errors in one line."""
 
 import argparse
+import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from core.config import Config, ConfigError, Knob, knobs, nearest
+from core.config import Config, ConfigError, Knob, knobs, nearest, parse_short
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 
@@ -62,23 +63,37 @@ def unknown_arguments(extra: Sequence[str], parser: Parser) -> NoReturn:
     fail(f"there is no option {word}{near}" if word.startswith("-") else f"unexpected argument '{word}'", WRONG_USAGE)
 
 
-def add_knobs(parser: Parser, config: type[Config], defaults: dict[str, Any] | None = None) -> None:
-    """A flag for each knob of a configuration, with its range and default in the help."""
+def add_knobs(parser: Parser, config: type[Config], actions: Mapping[str, type[argparse.Action]] | None = None) -> None:
+    """A flag for each knob of a configuration, with its range and default in the help.
+
+    ``actions``: of knobs whose flag also takes what is no value of the knob. They get the text as it was typed, and
+    the knob as ``const``.
+    """
     group = parser.add_argument_group("knobs of the method")
     for knob in knobs(config):
         unit = f" {knob.unit}" if knob.unit else ""
         shown = knob.default if not isinstance(knob.default, bool) else str(knob.default).lower()
         about = f"{knob.help} ({knob.range}{unit}; default {shown})".replace("%", "%%")
-        bare: dict[str, Any] = {"nargs": "?", "const": True} if knob.type is bool else {}
+        how: dict[str, Any] = {"type": _parse_with(knob)}
+        if knob.type is bool:
+            how |= {"nargs": "?", "const": True}
+        if actions and knob.name in actions:
+            how = {"action": actions[knob.name], "const": knob}
         group.add_argument(
-            f"--{knob.name.replace('_', '-')}", dest=f"knob_{knob.name}", type=_parse_with(knob),
-            metavar=_metavar(knob), default=argparse.SUPPRESS, help=about, **bare,
+            f"--{knob.name.replace('_', '-')}", dest=f"knob_{knob.name}", metavar=_metavar(knob),
+            default=argparse.SUPPRESS, help=about, **how,
         )  # fmt: skip
 
 
 def given_knobs(args: argparse.Namespace) -> dict[str, Any]:
     """The knobs that were given as flags."""
     return {name.removeprefix("knob_"): value for name, value in vars(args).items() if name.startswith("knob_")}
+
+
+def typed(config: type[Config], text: str) -> dict[str, Any]:
+    """The knobs that are set in ``text``, as :func:`core.config.parse_short` reads it. Raises ConfigError."""
+    made = parse_short(config, text)
+    return {name: getattr(made, name) for name in (part.partition("=")[0] for part in shlex.split(text))}
 
 
 def add_session(parser: Parser, about: str) -> None:

@@ -11,18 +11,15 @@ from pathlib import Path
 from typing import Any, cast
 
 from core import trust
-from core.config import Config, ConfigError, find_knob, make, parse_short
+from core.config import ConfigError, find_knob, make
 from core.engine.protocol import Evaluate, Evaluation, Fork, Resume, RunState, Sample, Samples, Start
 from core.methods.base import Method
 from core.methods.table import METHODS, find_method, method_title
-from core.models.config import BackboneConfig
-from core.pipeline import PRESETS, RunLike, Stage, missing_before, newest_done, parse_setting, pipeline, stage
-from core.preferences.formats.files import FileRefusedError
+from core.pipeline import PRESETS, RunLike, Stage, fitting, missing_before, newest_done, parse_setting, pipeline, stage
 from core.store import Session
-from core.store.locations import create_session, find_session, last_session, saves_folder
+from core.store.locations import find_session, last_session, saves_folder
 from core.store.runs import RunRecord
-from core.tasks.table import CONTENT, TASKS, task_content
-from rlhf_tui.commands import starting
+from rlhf_tui.commands import new_session, starting
 from rlhf_tui.commands.arguments import (
     INTERRUPTED,
     WRONG_USAGE,
@@ -32,6 +29,7 @@ from rlhf_tui.commands.arguments import (
     add_session,
     add_shared,
     given_knobs,
+    typed,
     whole,
 )
 from rlhf_tui.commands.report import completions_table, outcome_table
@@ -61,6 +59,7 @@ def configure(commands: Any) -> None:
     )  # fmt: skip
     everything.add_argument("--steps", type=whole(1, 1_000_000), metavar="N", help="at most so many steps a stage")
     _add_common(everything)
+    new_session.configure(everything)
     for method in METHODS.values():
         _add_method(methods, method)
 
@@ -89,24 +88,13 @@ def _add_method(methods: Any, method: Method) -> None:
         one.add_argument("--pairs-file", metavar="PATH", help="pairs to learn from, for pairs=file or mixed")
     starting.configure(one, method, learns_from_pairs)
     _add_common(one)
-    add_knobs(one, method.config)
+    add_knobs(one, method.config, new_session.configure(one, method.config))
 
 
 def _add_common(parser: Parser) -> None:
     """What every ``train`` command takes."""
     add_session(parser, "session to train in, made if need be (default: a new one)")
     add_shared(parser)
-    parser.add_argument(
-        "--task", metavar="TASK", help="task of a new session (default words); rlhf-tui tasks lists them"
-    )
-    parser.add_argument(
-        "--task-options", metavar="TEXT", default="", help="options of a new session's task: 'largest=20 right=0.5'"
-    )
-    parser.add_argument(
-        "--backbone", metavar="TEXT", default="",
-        help="model of a new session: lstm, transformer, or knobs such as 'kind=transformer hidden=64 layers=4'",
-    )  # fmt: skip
-    parser.add_argument("--seed", type=whole(-(2**62), 2**62), metavar="N", help="seed of the session and its runs")
     parser.add_argument(
         "--preset", default="full", choices=tuple(PRESETS), metavar="PRESET",
         help="quick: a first look; full: the methods' defaults (default full)",
@@ -120,6 +108,7 @@ def _add_common(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train what ``args`` say. Raises CommandError, StoreError or ConfigError with one line."""
+    new_session.check_words(args)
     stages = _stages(args)
     pairs_file = getattr(args, "pairs_file", None)
     if pairs_file is not None and not Path(pairs_file).is_file():
@@ -162,6 +151,9 @@ class Work:
 
     async def do(self, wanted: Stage) -> RunState:
         """Train a stage, or go on with it, after what is missing before it."""
+        if not self.workshop.gold and wanted.config.get("reward") == "gold":
+            raise CommandError("the task has no gold rule to give a reward; leave --reward out, or set it to learned")
+        wanted = Stage(wanted.method, fitting(wanted.method, wanted.config, self.workshop.gold))
         if self.args.resume and (there := await self._go_on(wanted)) is not None:
             return there
         known: list[RunLike] = [*self.records, *self.done]
@@ -261,9 +253,10 @@ class Work:
         for each in policies:
             answer = await self.workshop.request(Sample, run=each.run, seed=0)
             samples = cast(Samples, answer)
-            # Trained prompts come first, held-out ones last.
-            chosen = [*samples.samples[: SHOWN_PROMPTS // 2], *samples.samples[-(SHOWN_PROMPTS - SHOWN_PROMPTS // 2) :]]
-            written[method_title(each.method)] = dataclasses.replace(samples, samples=chosen)
+            shown = samples.samples
+            if len(shown) > SHOWN_PROMPTS:  # trained prompts come first, held-out ones last
+                shown = [*shown[: SHOWN_PROMPTS // 2], *shown[-(SHOWN_PROMPTS - SHOWN_PROMPTS // 2) :]]
+            written[method_title(each.method)] = dataclasses.replace(samples, samples=shown)
         return written
 
     def _print(self, text: str) -> None:
@@ -277,8 +270,7 @@ def _stages(args: argparse.Namespace) -> tuple[Stage, ...]:
     try:
         if args.method != ALL:
             method = find_method(args.method)
-            short = _changed(parse_short(method.config, args.config), args.config)
-            given = short | given_knobs(args)
+            given = typed(method.config, args.config) | given_knobs(args)
             trust.trust_named(method.config, given)
             return (stage(args.method, args.preset, given),)
         settings: dict[str, dict[str, Any]] = {}
@@ -294,11 +286,6 @@ def _stages(args: argparse.Namespace) -> tuple[Stage, ...]:
         raise CommandError(str(error), WRONG_USAGE) from error
 
 
-def _changed(config: Any, text: str) -> dict[str, Any]:
-    names = [part.partition("=")[0] for part in text.split()]
-    return {name: getattr(config, name) for name in names}
-
-
 def _shortened(wanted: Stage, steps: int) -> Stage:
     find_knob(wanted.method.config, "steps").check(steps)
     return Stage(wanted.method, {**wanted.config, "steps": min(steps, wanted.full_config.steps)})
@@ -308,49 +295,13 @@ def _session_folder(args: argparse.Namespace) -> Path:
     """The folder of the session to train in, which is made if need be."""
     saves = saves_folder(args.saves)
     if args.session and (args.resume or starting.chosen(args) or _exists(saves, args.session)):
-        return _refuse_other(find_session(saves, args.session), args)
+        return new_session.refuse_other(find_session(saves, args.session), args)
     if args.resume:
         last = last_session(saves)
         if last is None:
             raise CommandError(f"there is no session in {saves} to go on with")
-        return last
-    task = args.task or "words"
-    options = _given(TASKS[task].options, args.task_options) if task in TASKS else {}
-    try:
-        content = task_content(task, options, progress)
-    except FileRefusedError as error:
-        raise CommandError("; ".join(error.lines())) from error
-    if task in TASKS:
-        trust.trust_named(TASKS[task].options, options)
-    backbone = _given(BackboneConfig, args.backbone if "=" in args.backbone else f"kind={args.backbone or 'lstm'}")
-    title = args.session or f"train {args.method}"
-    seed = 42 if args.seed is None else args.seed
-    with create_session(saves, title, task=task, seed=seed, backbone=backbone) as session:
-        if content:
-            session.set_setting(CONTENT, content)
-        return session.folder
-
-
-def _given(config: type[Config], text: str) -> dict[str, Any]:
-    """The knobs that a text sets. Raises ConfigError."""
-    return _changed(parse_short(config, text), text)
-
-
-def progress(line: str) -> None:
-    """How far reading a task's files has come, for whoever sits there."""
-    if sys.stderr.isatty():
-        print(line, file=sys.stderr)
-
-
-def _refuse_other(folder: Path, args: argparse.Namespace) -> Path:
-    """The folder of a session that is there, whose task and backbone stay as they are. Raises CommandError."""
-    with Session.open(folder, read_only=True) as session:
-        if args.task is not None and args.task != session.task:
-            raise CommandError(f"session {folder.name} has the task {session.task}; a new session can have {args.task}")
-    for name in ("task_options", "backbone"):
-        if getattr(args, name):
-            raise CommandError(f"--{name.replace('_', '-')} is for new sessions, and {folder.name} is there already")
-    return folder
+        return new_session.refuse_other(last, args)
+    return new_session.begin(args, saves)
 
 
 def _exists(saves: Path, name: str) -> bool:

@@ -75,6 +75,7 @@ class Workshop:
         self.progress = Progress(quiet=quiet or jsonl)
         self.client = EngineClient(self._on_event, device=device, threads=threads)
         self.runs: dict[int, RunState] = {}
+        self.gold = True  # has the session's task a rule that scores?
         self.interrupted: signal.Signals | None = None
         self._resting: dict[int, asyncio.Future[RunState]] = {}
         self._broken_pipe = False
@@ -93,6 +94,7 @@ class Workshop:
         except CommandError:
             await self._close()
             raise
+        self.gold = opened.gold
         for note in opened.notes:
             self.say(note)
         return self

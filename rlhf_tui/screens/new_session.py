@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
+from rich.cells import cell_len
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -13,14 +14,14 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
+from textual.worker import get_current_worker
 
 from core.config import Config, ConfigError, knob, knobs, make
 from core.models.config import BackboneConfig
+from core.new_session import Plan, make_session, plan_session
 from core.store import StoreError
-from core.store.locations import create_session
-from core.tasks.base import Task, TaskError
-from core.tasks.table import CONTENT, TASKS, load_task, task_content
-from core.trust import trust_named
+from core.tasks.base import TaskError
+from core.tasks.table import TASKS
 from rlhf_tui.safe_text import fit, safe_str, safe_text
 from rlhf_tui.widgets.knob_form import HasKnobs, KnobForm
 
@@ -106,40 +107,45 @@ class NewSessionScreen(ModalScreen[Path | None]):
     @work(exclusive=True, group="preview")
     async def preview(self) -> None:
         """What the task is like, with these options and this seed."""
-        basics, values = self.basics, dict(self.values)
-        kind = TASKS[basics.task]
+        kind = TASKS[self.basics.task]
         lines = [safe_text(kind.title, style="bold"), safe_text(f"{kind.summary}.")]
-        wrong = ""
         try:
-            backbone = make(BackboneConfig, parted(values, BackboneConfig))
-            _, task = await asyncio.to_thread(self._read_task, basics, values)
-            lines += _about(task, backbone)
+            plan = await self._plan()
         except (ConfigError, TaskError, OSError, ValueError) as error:
-            wrong = str(error)
+            self._say(str(error))
+        else:
+            self._say("")
+            lines += _about(plan)
         self.query_one("#task-about", Static).update(Content("\n").join(lines))
-        self.query_one("#impossible", Static).update(safe_text(f"✗ {wrong}" if wrong else "", style="$text-error"))
 
-    def _read_task(self, basics: Basics, values: dict[str, Any]) -> tuple[dict[str, Any], Task]:
-        options = TASKS[basics.task].options
-        content = task_content(basics.task, parted(values, options))
-        trust_named(options, parted(values, options))
-        return content, load_task(basics.task, basics.seed, content)
+    async def _plan(self) -> Plan:
+        """What these values make, read beside the event loop. Raises a ValueError that says why they make nothing."""
+        basics, values = self.basics, dict(self.values)
+        backbone = make(BackboneConfig, parted(values, BackboneConfig))
+        options = parted(values, TASKS[basics.task].options)
+        worker = get_current_worker()
+
+        def tell(line: str) -> None:
+            if worker.is_cancelled:
+                raise ValueError("something newer is read")  # nobody waits for this any more
+            self.app.call_from_thread(self._tell, line)
+
+        return await asyncio.to_thread(plan_session, basics.task, options, basics.seed, backbone, tell)
+
+    def _tell(self, line: str) -> None:
+        """How far reading has come."""
+        self.query_one("#impossible", Static).update(safe_text(line, style="$text-muted"))
+
+    def _say(self, wrong: str) -> None:
+        self.query_one("#impossible", Static).update(safe_text(f"✗ {wrong}" if wrong else "", style="$text-error"))
 
     @work(exclusive=True, group="create")
     async def action_create(self) -> None:
-        basics, values = self.basics, dict(self.values)
-
-        def create() -> Path:
-            content, _ = self._read_task(basics, values)
-            backbone = make(BackboneConfig, parted(values, BackboneConfig)).to_dict()
-            with create_session(self.saves, basics.session, basics.task, basics.seed, backbone) as session:
-                session.set_setting(CONTENT, content)
-                return session.folder
-
         try:
-            folder = await asyncio.to_thread(create)
+            plan = await self._plan()
+            folder = await asyncio.to_thread(make_session, self.saves, self.basics.session, plan)
         except (ConfigError, TaskError, StoreError, OSError, ValueError) as error:
-            self.query_one("#impossible", Static).update(safe_text(f"✗ {error}", style="$text-error"))
+            self._say(str(error))
             return
         self.dismiss(folder)
 
@@ -147,15 +153,17 @@ class NewSessionScreen(ModalScreen[Path | None]):
         self.dismiss(None)
 
 
-def _about(task: Task, backbone: BackboneConfig) -> list[Content]:
+def _about(plan: Plan) -> list[Content]:
     """Alphabet, prompts, demonstrations and the size of the model."""
-    weights = backbone.parameter_count(len(task.tokenizer))
+    task = plan.task
+    weights = plan.backbone.parameter_count(len(task.tokenizer))
     letters = safe_str(task.alphabet, 60)
     lines = [
         safe_text(f"{len(task.alphabet)} letters: {letters}", style="$text-secondary"),
         safe_text(
             f"{len(task.prompts)} prompts, {len(task.held_out_prompts)} held out · {len(task.demonstrations)} "
-            f"demonstrations · {'a gold rule' if task.gold else 'no gold rule'} · {weights:,} weights",
+            f"demonstrations · {len(task.pairs)} pairs · {'a gold rule' if task.gold else 'no gold rule'} · "
+            f"{weights:,} weights",
             style="$text-muted",
         ),
     ]
@@ -165,12 +173,14 @@ def _about(task: Task, backbone: BackboneConfig) -> list[Content]:
     shown = task.demonstrations[:SHOWN]
     if shown:
         lines += [Content(""), Content.styled("demonstrations", "dim")]
-        width = min(max(len(each.prompt) for each in shown), 24)
+        width = min(max(cell_len(safe_str(each.prompt, 24)) for each in shown), 24)
         lines += [
             Content.styled(f"{fit(each.prompt, width)}  ", "$text-secondary") + safe_text(each.completion, 60)
             for each in shown
         ]
-    elif task.pairs:
+    if task.pairs:
         lines += [Content(""), Content.styled("pairs", "dim")]
-        lines += [safe_text(f"{each.prompt} → {each.chosen}  not  {each.rejected}", 80) for each in task.pairs[:SHOWN]]
+        lines += [
+            safe_text(f"{each.prompt} → {each.chosen}  not  {each.rejected}", 80) for each in task.pairs[: SHOWN // 2]
+        ]
     return lines

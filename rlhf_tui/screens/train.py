@@ -14,6 +14,7 @@ from core.engine.protocol import Event, Metrics, RunState, Samples
 from core.methods.base import Chart as ChartDefinition
 from core.methods.base import Method
 from core.methods.table import METHODS, known_method
+from core.pipeline import fitting
 from rlhf_tui.chart_feed import SMOOTHING, ChartOptions, chart_data
 from rlhf_tui.flow import key_of, next_step
 from rlhf_tui.history import adopt, load_run
@@ -158,7 +159,7 @@ class TrainScreen(TrainActions, PlaygroundScreen):
         """What the form shows: the run's knobs while it can go on, else those of the next run."""
         if self.shown is not None and not self.shown.finished:
             return self.shown.config
-        return self.drafts.get(self.method.name, {})
+        return fitting(self.method, self.drafts.get(self.method.name, {}), self.playground.state.gold)
 
     def _refresh(self) -> None:
         if self._changed and self.is_current:

@@ -6,6 +6,7 @@ The list draws its own lines: a form of thirty input widgets would take longer t
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from textual import events, on
 from textual.app import ComposeResult
@@ -103,10 +104,10 @@ class KnobList(ScrollView, can_focus=True):
         knob = self.knobs[index]
         value = self.values.get(knob.name, knob.default)
         changed = value != knob.default
-        text = shown(value)
-        room = max(width - len(text) - 3, 4)
+        room = width - 3  # a mark before the name, a blank behind it, a star behind the value
+        text = ending(shown(value), max(room - cell_len(knob.name), room // 2))
         mark = "~" if knob.live else " "
-        line = f"{mark}{fit(knob.name, room)} {text}{'*' if changed else ' '}"
+        line = f"{mark}{fit(knob.name, room - cell_len(text))} {text}{'*' if changed else ' '}"
         kind = "fixed" if not self.can_turn(knob) else "changed" if changed else "name"
         style = self.get_component_rich_style(f"knobs--{kind}")
         if index == self.at and self.has_focus:
@@ -222,7 +223,7 @@ class KnobForm(Vertical):
 
     def _edit(self, knob: Knob) -> None:
         field = self.query_one("#value", Input)
-        field.value = shown(self.list.values.get(knob.name, knob.default))
+        field.value = as_typed(self.list.values.get(knob.name, knob.default))
         field.placeholder = knob.range
         self.error = ""
         self.add_class("-editing")
@@ -288,7 +289,7 @@ class KnobForm(Vertical):
         knob = self.list.knob
         typed = self.query_one("#value", Input).value
         editing = knob is not None and self.has_class("-editing")
-        if not editing or knob is None or typed == shown(self.list.values.get(knob.name, knob.default)):
+        if not editing or knob is None or typed == as_typed(self.list.values.get(knob.name, knob.default)):
             return ""
         return f"{knob.name} = {safe_str(typed, 40)}"
 
@@ -299,7 +300,7 @@ class KnobForm(Vertical):
         if self.error:
             self.query_one("#about", StillText).show(safe_text(f"✗ {self.error}", style="$text-error"))
             return
-        facts = [knob.range, knob.unit, f"default {shown(knob.default)}"]
+        facts = [knob.range, knob.unit, f"default {shown(knob.default) or 'none'}"]
         about = safe_text(knob.help[:1].upper() + knob.help[1:]) + Content(". ")
         self.query_one("#about", StillText).show(about + safe_text(" · ".join(fact for fact in facts if fact)))
 
@@ -324,11 +325,25 @@ class KnobForm(Vertical):
         )
 
 
-def shown(value: Any) -> str:
-    """A knob's value as it is typed."""
+def as_typed(value: Any) -> str:
+    """A knob's value as it is typed, whole."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return f"{value:.6g}" if isinstance(value, float) else safe_str(value, 40)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def shown(value: Any) -> str:
+    """A knob's value to read."""
+    return safe_str(as_typed(value))
+
+
+def ending(text: str, width: int) -> str:
+    """``text`` in at most ``width`` cells; of one that is too long the end, which tells most of a path."""
+    if cell_len(text) <= width:
+        return text
+    while text and cell_len(text) > max(width - 1, 0):
+        text = text[1:]
+    return f"…{text}"
 
 
 def nudged(knob: Knob, value: Any, direction: int) -> Any:

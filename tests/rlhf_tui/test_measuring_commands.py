@@ -165,7 +165,7 @@ def test_a_task_of_ones_own_files_is_read_into_the_session(tmp_path: Path) -> No
     [
         ("train sft --task arithmetic --task-options digts=2", "did you mean 'digits'?"),
         ("train sft --task arithmetic --task-options digits=9", "digits must be"),
-        ("train sft --task custom", "demonstrations are too few"),
+        ("train sft --task custom", "name a file of demonstrations, or of pairs"),
         ("train sft --task custom --task-options demonstrations=/nowhere.txt", "/nowhere.txt"),
         ("train sft --backbone lsm", "did you mean 'lstm'?"),
         ("train sft --backbone hiden=3", "did you mean 'hidden'?"),

@@ -67,7 +67,8 @@ def read_file(
     check: Callable[[Example], None] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> ImportedFile:
-    """Read ``.jsonl`` (or ``.json``, ``.ndjson``), ``.csv`` or ``.txt``; another name is told apart by its content.
+    """Read ``.jsonl`` (or ``.json``, ``.ndjson``), ``.csv``, ``.tsv`` or ``.txt``; another name is told apart by its
+    content. A ``.tsv`` whose first line names no columns is plain text with tabs in it.
 
     All rows are of the first row's kind. With ``unknown_letters``, a completion that has any is a problem; prompts
     may have them. ``check`` sees every example and raises LineError for one that cannot be used. Raises
@@ -114,7 +115,21 @@ def _rows(file: Path, lines: Iterator[tuple[int, str]], problems: Problems, limi
     if first is None:
         return iter(())
     again = _and_then(first, lines)
+    if suffix == ".tsv":
+        return _csv_rows(again, problems, "\t") if _names_columns(first[1]) else _text_rows(again)
     return _json_rows(again, problems, limits) if first[1].lstrip().startswith("{") else _csv_rows(again, problems)
+
+
+def _names_columns(line: str) -> bool:
+    try:
+        kind_of(dict.fromkeys(_header(line.rstrip("\r\n").split("\t")), ""))
+    except LineError:
+        return False
+    return True
+
+
+def _header(cells: list[str]) -> list[str]:
+    return [name.strip().lower() for name in cells]
 
 
 def _and_then(first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -190,7 +205,7 @@ def _no_number(name: str) -> float:
     raise LineError(f"{name} is no number in JSON")
 
 
-def _csv_rows(lines: Iterator[tuple[int, str]], problems: Problems) -> Rows:
+def _csv_rows(lines: Iterator[tuple[int, str]], problems: Problems, delimiter: str = ",") -> Rows:
     """Rows under the names in the first line, each with the number of the line that it begins in."""
     number = 0
 
@@ -199,7 +214,7 @@ def _csv_rows(lines: Iterator[tuple[int, str]], problems: Problems) -> Rows:
         for number, line in lines:  # noqa: B007  read outside: the line at which the reader stands
             yield line
 
-    reader = csv.reader(counted(), strict=True)
+    reader = csv.reader(counted(), strict=True, delimiter=delimiter)
     header: list[str] | None = None
     while True:
         begins = number + 1
@@ -212,7 +227,7 @@ def _csv_rows(lines: Iterator[tuple[int, str]], problems: Problems) -> Rows:
         if not cells:
             continue
         if header is None:
-            header = [name.strip().lower() for name in cells]
+            header = _header(cells)
             if len(set(header)) != len(header):
                 raise problems.refuse(begins, f"a column stands there twice: {', '.join(header)}"[:200])
             try:
@@ -252,7 +267,7 @@ def _check_kind(kind: str, fields: dict[str, Any]) -> None:
         found = kind_of(fields)
     except LineError:
         return  # example_of says what this kind lacks
-    if found != kind:
+    if found not in (kind, "prompt"):  # of a row with nothing but a prompt, example_of says what it lacks
         raise LineError(f"{found} row in a file that began with {kind} rows")
 
 

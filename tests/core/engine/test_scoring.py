@@ -11,6 +11,8 @@ from core.engine.launching import RefusedError
 from core.engine.protocol import Event, Sample, Samples, Score, Start
 from core.engine.saving import Environment
 from core.engine.workspace import Workspace
+from core.models.config import BackboneConfig
+from core.new_session import make_session, plan_session
 from core.preferences.labels import Answer, LabelRecord, Side
 from core.store import Session
 
@@ -122,4 +124,18 @@ def test_a_run_learns_from_labels_a_file_and_automatic_pairs_and_counts_them(tmp
     }
     said = [each.message for each in session.events.read(reward)]
     assert "learns from 7 labels, 4 pairs of a file and 6 automatic pairs" in said
+    made.workspace.close()
+
+
+def test_a_run_on_a_tasks_own_pairs_says_how_many_those_are(tmp_path: Path) -> None:
+    file = tmp_path / "pairs.jsonl"
+    file.write_text("".join(f'{{"prompt": "{a}", "chosen": "good {a}", "rejected": "bad {a}"}}\n' for a in "abcdefgh"))
+    plan = plan_session("custom", {"pairs": str(file)}, 7, BackboneConfig(**TINY))
+    made = Bench(make_session(tmp_path, "own pairs", plan))
+    opened = made.workspace.opened(1)
+    assert (opened.task, opened.gold) == ("custom", False)
+    sft = made.start("sft", config={"steps": 1, "batch_size": 4})
+    reward = made.start("rm", parent=sft, config={"steps": 1, "batch_size": 4})
+    assert made.workspace.session.runs.get(reward).inputs["pair_counts"] == {"task": 8}
+    assert "learns from 8 pairs of the task" in [each.message for each in made.workspace.session.events.read(reward)]
     made.workspace.close()

@@ -49,7 +49,7 @@ def test_a_rule_by_text_is_given_prompt_and_completion(task):
 
 
 def test_a_task_without_a_rule_has_no_gold_reward(task):
-    with pytest.raises(ValueError, match="words has no gold reward"):
+    with pytest.raises(ValueError, match="words has no gold rule"):
         GoldReward(dataclasses.replace(task, gold=None))
 
 

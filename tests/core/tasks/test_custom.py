@@ -60,6 +60,25 @@ def test_three_small_files_make_a_task(write):
     assert "alphabet of 16 characters, 4 demonstrations, 1 pairs" in task.notes[-1]
 
 
+def test_a_table_with_tabs_may_name_its_columns_or_not(write):
+    named = opened({"demonstrations": write("a.tsv", 'completion\tprompt\nhello, you\thi\nsee "you"\tbye\n')})
+    plain = opened({"demonstrations": write("b.tsv", 'hi\thello, you\nbye\tsee "you"\n')})
+    for task in (named, plain):
+        assert {*task.demonstrations, *task.held_out_demonstrations} == {
+            Demonstration("hi", "hello, you"), Demonstration("bye", 'see "you"')
+        }  # fmt: skip
+
+
+def test_a_path_may_begin_at_home(write, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write("d.txt", DEMONSTRATIONS)
+    write("t.toml", 'demonstrations = "~/d.txt"')
+    for options in ({"demonstrations": "~/d.txt"}, {"file": "~/t.toml"}):
+        assert len(task_content("custom", options)["demonstrations"]) == 4
+    with pytest.raises(FileRefusedError, match=r"~nobody-here-9/d\.txt: no such file"):
+        task_content("custom", {"demonstrations": "~nobody-here-9/d.txt"})
+
+
 def test_a_toml_file_names_files_beside_it_or_holds_the_data(write):
     write("d.jsonl", '{"prompt": "a", "completion": "bc"}\n{"prompt": "b", "completion": "c"}\n')
     task = opened(
@@ -134,6 +153,14 @@ def test_fifty_thousand_different_characters_are_too_many(write):
     lines = "".join(f"a\t{letter}\n" for letter in letters)
     with pytest.raises(FileRefusedError, match=r"d\.txt:2048: .* is one more than the 2,048 different characters"):
         task_content("custom", {"demonstrations": write("d.txt", lines)})
+
+
+def test_a_line_longer_than_the_context_is_refused_and_one_that_just_fits_is_taken(write):
+    """Three markers beside the letters: before the prompt, behind it, and at the end."""
+    file = write("d.txt", "a\tb\nab\tcdef\n")
+    assert task_content("custom", {"demonstrations": file}, context=9)["demonstrations"] == [["a", "b"], ["ab", "cdef"]]
+    with pytest.raises(FileRefusedError, match=r"d\.txt:2: .* have 6 letters; .* exceed the context of 8 tokens"):
+        task_content("custom", {"demonstrations": file}, context=8)
 
 
 def test_a_hundred_megabytes_are_too_many(write):

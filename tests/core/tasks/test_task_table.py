@@ -46,5 +46,5 @@ def test_the_listing_names_every_task_and_option():
 def test_custom_without_data_says_what_it_needs():
     with pytest.raises(TaskError, match="needs data"):
         load_task("custom", 1)
-    with pytest.raises(TaskError, match="0 demonstrations are too few"):
+    with pytest.raises(TaskError, match="name a file of demonstrations, or of pairs"):
         task_content("custom", {})

@@ -1,5 +1,6 @@
 """The reward model's trainer and the automatic labeller."""
 
+import dataclasses
 import math
 
 import pytest
@@ -54,6 +55,17 @@ def test_held_out_pairs_are_never_trained_on(monkeypatch, sft_weights, pairs):
     for args, _, _ in read[:2]:
         seen |= unordered(listed(args[3], task))
     assert seen <= unordered(trained)
+
+
+def test_a_tasks_own_pairs_are_learned_from_even_where_a_gold_rule_audits(sft_weights):
+    own = tuple(judged_pairs()[:12])
+    given = inputs(policy=sft_weights)
+    assert given.task.gold is not None
+    trainer = RewardTrainer(config(), dataclasses.replace(given, task=dataclasses.replace(given.task, pairs=own)))
+    steps(trainer, 1)
+    seen = listed(trainer.training, given.task) + listed(trainer.held_out, given.task)
+    assert unordered(seen) == unordered((each.prompt, each.chosen, each.rejected) for each in own)
+    assert not trainer.alerts
 
 
 def test_accuracy_is_measured_on_the_held_out_pairs(sft_weights):
