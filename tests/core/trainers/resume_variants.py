@@ -117,16 +117,19 @@ def save(path: Path, trainer: Trainer[Any]) -> None:
 
 
 def main(folder: Path) -> None:
-    """Go on with every run saved in ``folder``."""
+    """Go on with each run whose number comes on stdin, and say so when it has ended."""
     torch.set_num_threads(1)
     torch.manual_seed(12345)  # nothing may depend on torch's global generator
     policy, reward = (from_bytes((folder / name).read_bytes())[0] for name in ("policy", "reward"))
-    for number, (name, variant) in enumerate(VARIANTS.items()):
-        trainer = variant.make(policy, reward)
+    variants = list(VARIANTS.values())
+    for line in sys.stdin:
+        number = int(line)
+        trainer = variants[number].make(policy, reward)
         trainer.load_state(TrainerState(*from_bytes((folder / f"{number}.saved").read_bytes())))
-        metrics = go_on(variant, trainer, BEFORE + AFTER)
+        metrics = go_on(variants[number], trainer, BEFORE + AFTER)
         save(folder / f"{number}.ended", trainer)
-        (folder / f"{number}.json").write_text(json.dumps({"name": name, "metrics": metrics}))
+        (folder / f"{number}.json").write_text(json.dumps(metrics))
+        print(number, flush=True)
 
 
 if __name__ == "__main__":

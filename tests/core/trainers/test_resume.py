@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -16,51 +18,71 @@ from core.store.tensors import from_bytes, to_bytes
 from core.trainers.base import TrainerState, Weights
 
 
+@dataclass(frozen=True)
+class Ended:
+    """One variant's end without interruption and its end in another process."""
+
+    whole: TrainerState
+    whole_metrics: list[dict[str, float]]
+    resumed: TrainerState
+    resumed_metrics: list[dict[str, float]]
+
+
+@dataclass
+class Runs:
+    """Takes each variant to its end without interruption, and in another process, once it is asked for: of two test
+    processes neither does what the other needs."""
+
+    folder: Path
+    weights: tuple[Weights, Weights]
+    elsewhere: subprocess.Popen[str]
+    _ended: dict[str, Ended] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Ended:
+        if name not in self._ended:
+            self._ended[name] = self._run(name)
+        return self._ended[name]
+
+    def _run(self, name: str) -> Ended:
+        number, variant = list(VARIANTS).index(name), VARIANTS[name]
+        trainer = variant.make(*self.weights)
+        go_on(variant, trainer, BEFORE)
+        save(self.folder / f"{number}.saved", trainer)
+        assert self.elsewhere.stdin is not None and self.elsewhere.stdout is not None
+        print(number, file=self.elsewhere.stdin, flush=True)
+        metrics = go_on(variant, trainer, BEFORE + AFTER)
+        assert self.elsewhere.stdout.readline() == f"{number}\n"
+        resumed = TrainerState(*from_bytes((self.folder / f"{number}.ended").read_bytes()))
+        return Ended(trainer.state(), metrics, resumed, json.loads((self.folder / f"{number}.json").read_text()))
+
+
 @pytest.fixture(scope="module")
-def resumed(tmp_path_factory, sft_weights: Weights, reward_weights: Weights) -> dict[str, dict]:
-    """Each variant's end without interruption and its end in another process."""
+def runs(tmp_path_factory, sft_weights: Weights, reward_weights: Weights) -> Iterator[Runs]:
     folder: Path = tmp_path_factory.mktemp("resume")
     for name, weights in (("policy", sft_weights), ("reward", reward_weights)):
         (folder / name).write_bytes(to_bytes(weights))
-    found = {}
-    for number, (name, variant) in enumerate(VARIANTS.items()):
-        trainer = variant.make(sft_weights, reward_weights)
-        go_on(variant, trainer, BEFORE)
-        save(folder / f"{number}.saved", trainer)
-        metrics = go_on(variant, trainer, BEFORE + AFTER)
-        found[name] = {"whole": trainer.state(), "whole metrics": metrics}
     paths = [str(Path(core.__file__).parents[1]), str(Path(resume_variants.__file__).parent)]
-    child = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, resume_variants.__file__, str(folder)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert child.returncode == 0, child.stderr
-    for number, name in enumerate(VARIANTS):
-        ended = json.loads((folder / f"{number}.json").read_text())
-        assert ended["name"] == name
-        tensors, values = from_bytes((folder / f"{number}.ended").read_bytes())
-        found[name] |= {"resumed": TrainerState(tensors, values), "resumed metrics": ended["metrics"]}
-    return found
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as child:  # fmt: skip
+        yield Runs(folder, (sft_weights, reward_weights), child)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_resuming_in_a_new_process_is_exact(resumed, name):
-    found = resumed[name]
-    assert found["resumed metrics"] == found["whole metrics"]
-    whole, resumed_state = found["whole"], found["resumed"]
-    assert resumed_state.values == json.loads(json.dumps(whole.values))
-    assert same(resumed_state.tensors, whole.tensors)
+def test_resuming_in_a_new_process_is_exact(runs, name):
+    ended = runs[name]
+    assert ended.resumed_metrics == ended.whole_metrics
+    assert ended.resumed.values == json.loads(json.dumps(ended.whole.values))
+    assert same(ended.resumed.tensors, ended.whole.tensors)
 
 
-def test_a_state_holds_optimizers_best_weights_averages_and_critic(resumed):
-    names = set(resumed["ppo, mixed reward, no average, alarm"]["whole"].tensors)
+def test_a_state_holds_optimizers_best_weights_averages_and_critic(runs):
+    names = set(runs["ppo, mixed reward, no average, alarm"].whole.tensors)
     for prefix in ("policy.", "critic.head.", "best.", "optimizer.policy.0.exp_avg", "optimizer.critic.0.step"):
         assert any(name.startswith(prefix) for name in names), prefix
-    values = resumed["ppo, adaptive β, k1"]["whole"].values
+    values = runs["ppo, adaptive β, k1"].whole.values
     assert values["kl_coef"] != 0.1, "β has adapted"
     assert {"step", "completions", "config", "stop_reason", "baseline"} <= set(values)
 
