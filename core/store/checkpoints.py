@@ -27,6 +27,11 @@ Parse = Callable[[bytes], Any]
 _FILE = re.compile(r"(0|[1-9][0-9]{0,18})-[0-9a-f]{16}\.safetensors", re.ASCII)
 
 
+def is_checkpoint_file(folder: str, name: str) -> bool:
+    """May a checkpoint lie in that folder of ``checkpoints`` under that name?"""
+    return folder.isascii() and folder.isdecimal() and len(folder) < 20 and bool(_FILE.fullmatch(name))
+
+
 @dataclass(frozen=True)
 class LoadedCheckpoint:
     """A verified checkpoint. ``notes`` has a line for each newer one that was damaged and passed over.

@@ -57,6 +57,10 @@ class SessionBrokenError(StoreError):
     """Bytes of the database are not what was written."""
 
 
+class ArchiveError(StoreError):
+    """A file that was to be imported holds no session, or one that cannot be used."""
+
+
 class SessionReadOnlyError(StoreError):
     """The session was opened to look only, or its place allows no writing."""
 

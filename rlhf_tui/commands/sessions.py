@@ -1,4 +1,4 @@
-"""``rlhf-tui sessions``: list them, look at one, rename, duplicate, export, delete to the trash, restore, trust."""
+"""``rlhf-tui sessions``: list them, look at one, rename, duplicate, export, import, delete, restore, trust."""
 
 import argparse
 import time
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from core.store import Session
-from core.store.archive import export_session
+from core.store.archive import export_session, import_session
 from core.store.locations import (
     SessionSummary,
     duplicate_session,
@@ -27,7 +27,7 @@ from rlhf_tui.run_tree import replay_command, short_config, turned_knobs
 
 
 def configure(commands: Any) -> None:
-    about = "list sessions, and rename, duplicate, export, delete or restore them"
+    about = "list sessions, and rename, duplicate, export, import, delete or restore them"
     parser: Parser = commands.add_parser("sessions", help=about, description=about)
     _saves(parser)
     parser.set_defaults(run=_list, parser=parser)
@@ -37,7 +37,8 @@ def configure(commands: Any) -> None:
         ("show", "the tree of a session's runs", _show, ("NAME",)),
         ("rename", "give a session another title", _rename, ("NAME", "TITLE")),
         ("duplicate", "copy a session", _duplicate, ("NAME",)),
-        ("export", "write a session to one file, to be unpacked among other sessions", _export, ("NAME", "FILE")),
+        ("export", "write a session to one file, to send or to keep", _export, ("NAME", "FILE")),
+        ("import", "take in a file that export wrote, under a name that is free", _import, ("FILE",)),
         ("delete", "move a session to the trash", _delete, ("NAME",)),
         ("trash", "what lies in the trash", _trash, ()),
         ("restore", "take a session out of the trash", _restore, ("NAME",)),
@@ -137,6 +138,11 @@ def _duplicate(args: argparse.Namespace) -> int:
 
 def _export(args: argparse.Namespace) -> int:
     print(export_session(find_session(_folder(args), args.name), Path(args.file)))
+    return 0
+
+
+def _import(args: argparse.Namespace) -> int:
+    print(import_session(Path(args.file), _folder(args)))
     return 0
 
 

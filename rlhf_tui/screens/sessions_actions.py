@@ -14,7 +14,7 @@ from core.config import ConfigError, parse_short
 from core.engine.protocol import Acknowledged, Delete, Fork, Rename, RunState
 from core.methods.table import known_method
 from core.store import Session, StoreError
-from core.store.archive import export_session
+from core.store.archive import export_session, import_session
 from core.store.locations import (
     duplicate_session,
     list_trash,
@@ -47,6 +47,8 @@ class SessionsActions(Screen[None]):
         Binding("d", "duplicate", "Duplicate", id="sessions.duplicate", tooltip="A copy of the session"),
         Binding("E", "export", "Export", show=False, id="sessions.export",
                 tooltip="Write the session to one file, to send or to keep"),
+        Binding("I", "import", "Import", show=False, id="sessions.import",
+                tooltip="Take in a session that was exported to a file"),
         Binding("x", "delete", "Delete", id="sessions.delete", tooltip="The session to the trash; the run for good"),
         Binding("T", "trash", "Trash", show=False, id="sessions.trash", tooltip="What was deleted, and back"),
         Binding("u", "restore", "Restore", show=False, id="sessions.restore",
@@ -85,7 +87,7 @@ class SessionsActions(Screen[None]):
         match action:
             case "fork" | "notes" | "pin" | "copy":
                 return in_tree
-            case "duplicate" | "new" | "sort" | "export":
+            case "duplicate" | "new" | "sort" | "export" | "import":
                 return not in_tree and not self.trash
             case "rename":
                 return not self.trash
@@ -177,7 +179,7 @@ class SessionsActions(Screen[None]):
                 return
             file = await self._do(lambda: export_session(summary.folder, Path(place.strip()).expanduser()))
             if file is not None:
-                self.playground.toast(f"written to {file}; unpacked into a folder of sessions, it is one of them")
+                self.playground.toast(f"written to {file}; I takes it in elsewhere")
 
         about = "A file or a folder. The session with its runs, labels and weights becomes one ZIP."
         self.app.push_screen(
@@ -185,6 +187,21 @@ class SessionsActions(Screen[None]):
                 f"Export {summary.title}", about, value=str(Path.cwd() / f"{summary.name}.zip"),
                 check=lambda text: "" if text.strip() else "a file, please",
             ),
+            named,
+        )  # fmt: skip
+
+    def action_import(self) -> None:
+        async def named(place: str | None) -> None:
+            if place is None:
+                return
+            folder = await self._do(lambda: import_session(Path(place.strip()).expanduser(), self.saves))
+            if folder is not None:
+                self.playground.toast(f"taken in as {folder.name}; Enter opens it")
+                self.read_again(folder)
+
+        self.app.push_screen(
+            PromptScreen("Import a session", "A file that Export wrote, here or elsewhere.",
+                         check=lambda text: "" if text.strip() else "a file, please"),
             named,
         )  # fmt: skip
 

@@ -112,7 +112,7 @@ def command(saves: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_a_run_is_interrupted_gone_on_with_and_built_upon(tmp_path: Path) -> None:
+def test_a_run_is_interrupted_and_gone_on_with(tmp_path: Path) -> None:
     saves = tmp_path / "saves"
     arguments = ["train", "sft", "--session", "mine", "--steps", "120", "--batch-size", "20", "--seed", "5"]
     running = subprocess.Popen(
@@ -142,26 +142,23 @@ def test_a_run_is_interrupted_gone_on_with_and_built_upon(tmp_path: Path) -> Non
         assert session.runs.get(1).state == "done"
         assert session.metrics.read(1).steps.tolist() == list(range(1, 121))
 
+
+def test_a_method_trains_what_it_needs_first_and_says_so_and_the_run_can_write(tmp_path: Path) -> None:
+    saves = tmp_path / "saves"
     tuned = command(saves, "train", "ppo", "--session", "mine", "--steps", "5", "--batch-size", "1", "--reward", "gold")
     assert tuned.returncode == 0, tuned.stderr
+    assert "PPO needs SFT first: training it" in tuned.stderr
+    assert tuned.stderr.index("needs SFT") < tuned.stderr.index("PPO  ")
     assert "PPO" in tuned.stdout and "gold reward" in tuned.stdout and "prompt" in tuned.stdout
     with Session.open(saves / "mine") as session:
-        assert [(each.method, each.parent, each.config["steps"]) for each in session.runs.all()] == [
-            ("sft", None, 120), ("ppo", 1, 5),
-        ]  # fmt: skip
+        (sft, ppo) = session.runs.all()
+        assert (sft.method, sft.parent, sft.state) == ("sft", None, "done")
+        assert (ppo.method, ppo.parent, ppo.config["steps"]) == ("ppo", sft.id, 5)
 
     written = command(saves, "sample", "--session", "mine", "--jsonl", "--count", "2", "hello", "wörd")
     assert written.returncode == 0, written.stderr
     assert [json.loads(line)["prompt"] for line in written.stdout.splitlines()] == ["hello", "hello", "wörd", "wörd"]
     assert "the alphabet lacks ö" in written.stderr
-    assert "prompt is empty" in command(saves, "sample", "--session", "mine", "").stderr
-
-
-def test_a_method_trains_what_it_needs_first_and_says_so(tmp_path: Path) -> None:
-    done = command(tmp_path / "saves", "train", "ppo", "--reward", "gold", "--steps", "3", "--batch-size", "1")
-    assert done.returncode == 0, done.stderr
-    assert "PPO needs SFT first: training it" in done.stderr
-    assert done.stderr.index("needs SFT") < done.stderr.index("PPO  ")
 
 
 def test_a_failed_run_and_a_missing_device_are_one_line_each(tmp_path: Path) -> None:
@@ -199,13 +196,24 @@ def test_sessions_are_listed_renamed_copied_deleted_and_restored(
     assert cli.main([*saves, "sessions", "show", "first", "--commands"]) == 0
     assert "rlhf-tui train ppo --session first --parent 1 --parent-step 9 --seed 1" in capsys.readouterr().out
     assert cli.main([*saves, "sessions", "export", "first", str(tmp_path / "first.zip")]) == 0
-    assert (tmp_path / "first.zip").exists()
+    capsys.readouterr()
+    assert cli.main([*saves, "sessions", "import", str(tmp_path / "first.zip")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'first-2'}\n"
+    assert cli.main([*saves, "sessions", "delete", "first-2"]) == 0
     assert cli.main([*saves, "sessions", "duplicate", "first", "--title", "second"]) == 0
     assert cli.main([*saves, "sessions", "rename", "second", "third"]) == 0
     assert cli.main([*saves, "sessions", "delete", "third"]) == 0
     assert not (tmp_path / "third").exists()
     assert cli.main([*saves, "sessions", "restore", "third"]) == 0
     assert (tmp_path / "third" / "session.db").exists()
+
+
+@pytest.mark.long
+def test_an_empty_prompt_is_refused(tmp_path: Path) -> None:
+    saves = tmp_path / "saves"
+    assert command(saves, "train", "sft", "--session", "mine", "--steps", "1").returncode == 0
+    refused = command(saves, "sample", "--session", "mine", "")
+    assert refused.returncode == 1 and refused.stderr.count("\n") == 1 and "prompt is empty" in refused.stderr
 
 
 @pytest.mark.long

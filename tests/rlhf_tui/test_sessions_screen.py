@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from app_helpers import DirectApp, screen_lines
 from scripted_engine import ScriptedRun
+from textual.widgets import Input
 
 from core.store import Session
 from core.store.locations import list_sessions, list_trash
@@ -200,14 +201,26 @@ async def test_a_new_session_with_a_task_and_a_look_at_it(app: DirectApp, saves:
         assert made.task == "arithmetic"
 
 
-async def test_a_session_is_exported_to_a_file(app: DirectApp, saves: Path) -> None:
+async def test_a_session_is_exported_to_a_file_and_imported_from_one(app: DirectApp, saves: Path) -> None:
+    file = saves.parent / "sent.zip"
+
+    async def at_file(pilot: Any, key: str) -> None:
+        await pilot.press(key)
+        app.screen.query_one(Input).value = str(file)  # as pasted: key by key takes seconds
+        await pilot.press("enter")
+
     async with app.run_test(size=(120, 40)) as pilot:
         await go_to(pilot, "beta")
-        file = saves.parent / "sent.zip"
-        await pilot.press("E", "ctrl+u", *str(file), "enter")
+        await at_file(pilot, "E")
         await shown(pilot, file.exists)
-    with zipfile.ZipFile(file) as archive:
-        assert "beta/session.db" in archive.namelist()
+        with zipfile.ZipFile(file) as archive:
+            assert "beta/session.db" in archive.namelist()
+        await at_file(pilot, "I")
+        await shown(pilot, lambda: "beta-2" in titles(app))
+        file.write_bytes(b"no archive")
+        await at_file(pilot, "I")
+        await shown(pilot, lambda: any("no whole ZIP" in each.message for each in app._notifications))
+    assert sorted(each.name for each in list_sessions(saves)) == ["alpha", "beta", "beta-2", "gamma"]
 
 
 async def test_a_task_that_needs_files_says_so_and_makes_nothing(app: DirectApp, saves: Path) -> None:
