@@ -43,41 +43,50 @@ class RowPacking:
         empty = values.new_zeros(self.rows * self.length, values.shape[1])
         return empty.index_copy(0, self.places, values).view(self.rows, self.length, -1)
 
-    def to_heads(self, values: Tensor, parts: int, heads: int) -> Tensor:
-        """Packed [N, parts·heads·d] as [parts, heads·B, L, d]; what stands at padding is another token's, unread."""
-        spread: Tensor = _ToHeads.apply(values, self, parts, heads)
+    def to_heads(self, values: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
+        """Packed [N, parts·heads·d] as so many [heads·B, L, d]; what stands at padding is another token's, unread."""
+        spread: tuple[Tensor, ...] = _ToHeads.apply(values, self, parts, heads)
         return spread
 
-    def from_heads(self, values: Tensor) -> Tensor:
+    def from_heads(self, values: Tensor, heads: int) -> Tensor:
         """[heads·B, L, d] as packed [N, heads·d]."""
-        packed: Tensor = _FromHeads.apply(values, self)
+        packed: Tensor = _FromHeads.apply(values, self, heads)
         return packed
+
+    def spread(self, rows: Tensor, part: int, parts: int, heads: int) -> Tensor:
+        """One part of packed [N·parts·heads, d] as [heads·B, L, d]: whole rows are copied, which is what is fast."""
+        heads_first = torch.arange(heads, device=rows.device).unsqueeze(1) + part * heads
+        picked = rows.index_select(0, (self.sources * (parts * heads) + heads_first).flatten())
+        return picked.view(heads * self.rows, self.length, -1)
+
+    def gather(self, spread: Tensor, heads: int) -> Tensor:
+        """[heads·B, L, d] as packed [N, heads·d]."""
+        places = self.places.unsqueeze(1) + torch.arange(heads, device=spread.device) * (self.rows * self.length)
+        picked = spread.reshape(-1, spread.shape[-1]).index_select(0, places.flatten())
+        return picked.view(len(self.places), -1)
 
 
 class _ToHeads(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor, packing: RowPacking, parts: int, heads: int) -> Tensor:
-        ctx.packing = packing
-        apart = values.view(len(values), parts, heads, -1).permute(1, 2, 0, 3)
-        return apart.index_select(2, packing.sources).view(parts, heads * packing.rows, packing.length, -1)
+    def forward(ctx: Any, values: Tensor, packing: RowPacking, parts: int, heads: int) -> tuple[Tensor, ...]:
+        ctx.packing, ctx.heads = packing, heads
+        rows = values.view(len(values) * parts * heads, -1)
+        return tuple(packing.spread(rows, part, parts, heads) for part in range(parts))
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        packing = ctx.packing
-        parts, width = grad.shape[0], grad.shape[-1]
-        apart = grad.reshape(parts, -1, packing.rows * packing.length, width).index_select(2, packing.places)
-        return apart.permute(2, 0, 1, 3).reshape(len(packing.places), -1), None, None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        return torch.cat([ctx.packing.gather(grad, ctx.heads) for grad in grads], 1), None, None, None
 
 
 class _FromHeads(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor, packing: RowPacking) -> Tensor:
-        ctx.packing, ctx.width = packing, values.shape[-1]
-        together = values.reshape(-1, packing.rows * packing.length, ctx.width).index_select(1, packing.places)
-        return together.transpose(0, 1).reshape(len(packing.places), -1)
+    def forward(ctx: Any, values: Tensor, packing: RowPacking, heads: int) -> Tensor:
+        ctx.packing, ctx.heads = packing, heads
+        return packing.gather(values, heads)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        packing = ctx.packing
-        apart = grad.view(len(grad), -1, ctx.width).transpose(0, 1).index_select(1, packing.sources)
-        return (apart * packing.real).view(-1, packing.length, ctx.width), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        packing, heads = ctx.packing, ctx.heads
+        spread = packing.spread(grad.reshape(len(grad) * heads, -1), 0, 1, heads)
+        spread.view(heads, packing.rows * packing.length, -1).mul_(packing.real)
+        return spread, None, None

@@ -173,7 +173,7 @@ class TransformerLanguageModel(LanguageModel):
         for block in self.blocks:
             queries, keys, values = packing.to_heads(block.project(x), 3, self.heads)
             kept.append((keys, values))
-            x = block.finish(x, packing.from_heads(attend(queries, keys, values, bias)))
+            x = block.finish(x, packing.from_heads(attend(queries, keys, values, bias), self.heads))
         return x, kept
 
     def _room(self, state: State) -> Cache:

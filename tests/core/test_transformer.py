@@ -247,7 +247,7 @@ def test_heads_are_taken_apart_and_put_together():
     assert apart[::2, 0].tolist() == [[0, 1], [2, 3], [4, 5]]  # first row's first token, head by head
     assert apart[1::2, 0].tolist() == [[12, 13], [14, 15], [16, 17]]  # the second row's
     assert apart[0].tolist() == [[0, 1], [6, 7]]
-    assert torch.equal(packing.from_heads(apart), packed)
+    assert torch.equal(packing.from_heads(apart, 3), packed)
 
 
 def test_the_layouts_gradients_are_right():
@@ -258,7 +258,7 @@ def test_the_layouts_gradients_are_right():
 
     def there_and_back(x: torch.Tensor) -> torch.Tensor:
         first, second = packing.to_heads(x, 2, 3)
-        return packing.from_heads(first * second + second.sin())
+        return packing.from_heads(first * second + second.sin(), 3)
 
     assert torch.autograd.gradcheck(there_and_back, packed)
     assert torch.autograd.gradcheck(lambda x: torch.where(real, packing.to_heads(x, 2, 3).view(6, 3, 3, 2), 0), packed)
