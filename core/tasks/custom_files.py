@@ -171,6 +171,7 @@ class Reader:
     def content(self) -> dict[str, Any]:
         """Everything, with what is missing filled from what is there. Raises TaskError when too little is there."""
         options = self.options
+        self._progress(f"putting {len(self.demonstrations):,} demonstrations and {len(self.pairs):,} pairs together")
         demonstrations = list(dict.fromkeys(self.demonstrations))
         notes = list(self.notes)
         if not demonstrations and not self.pairs:

@@ -202,8 +202,9 @@ def test_progress_is_told_while_reading(write):
     told: list[str] = []
     lines = "".join(f"a\t{number}\n" for number in range(5000))
     task_content("custom", {"demonstrations": write("d.txt", lines)}, told.append)
+    assert told[-1] == "putting 5,000 demonstrations and 0 pairs together"
     assert [line.partition(": ")[2] for line in told[1:]] == [
-        "2,000 rows, 11 different characters", "4,000 rows, 11 different characters", "5,000 rows"
+        "2,000 rows, 11 different characters", "4,000 rows, 11 different characters", "5,000 rows", ""
     ]  # fmt: skip
 
 
