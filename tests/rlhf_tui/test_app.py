@@ -254,7 +254,7 @@ def hostile_strings(count: int) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+@pytest.mark.parametrize("size", [(120, 40), pytest.param((80, 24), marks=pytest.mark.long)])
 async def test_one_screens_styles_do_not_reach_another(session: Session, size: tuple[int, int]) -> None:
     """Styles are the whole app's once a screen is loaded: a rule for an id must name its screen."""
     app = DirectApp(session)

@@ -70,7 +70,7 @@ def test_no_control_byte_of_a_text_reaches_the_terminal(terminals: list[Terminal
     assert {letter for letter in rest if ord(letter) < 32 or 127 <= ord(letter) < 160} <= {"\r", "\n"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.long)])
 def test_signals_save_end_the_engine_and_leave_the_terminal_sane(
     terminals: list[Terminal], folder: Path, number: signal.Signals
 ) -> None:
@@ -151,17 +151,6 @@ def test_resizing_while_it_trains_loses_no_pane(terminals: list[Terminal], folde
     assert terminal.ended() == 0
 
 
-def test_no_color_is_heeded(terminals: list[Terminal], folder: Path) -> None:
-    terminal = started(terminals, folder, "--rate", "60", NO_COLOR="1")
-    terminal.send(" ")
-    terminal.wait_for("SFT #1 is learning", "●")
-    terminal.send("q")
-    terminal.ended()
-    colours = re.findall(rb"[34]8;2;(\d+);(\d+);(\d+)", bytes(terminal.bytes))
-    assert all(red == green == blue for red, green, blue in colours)
-    assert not re.search(rb"\x1b\[[0-9;]*[34]8;5;", bytes(terminal.bytes))
-
-
 TABS = (
     ("Train", "knobs of"), ("Label", "A≫B"), ("Compare", "averages"), ("Frontier", "is possible"), ("Sessions", "used"),
 )  # fmt: skip
@@ -202,3 +191,4 @@ def test_every_screen_is_clear_without_colours(terminals: list[Terminal], folder
     walk_the_screens(terminal)
     colours = re.findall(rb"[34]8;2;(\d+);(\d+);(\d+)", bytes(terminal.bytes))
     assert all(red == green == blue for red, green, blue in colours)
+    assert not re.search(rb"\x1b\[[0-9;]*[34]8;5;", bytes(terminal.bytes))
