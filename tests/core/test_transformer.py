@@ -261,4 +261,6 @@ def test_the_layouts_gradients_are_right():
         return packing.from_heads(first * second + second.sin(), 3)
 
     assert torch.autograd.gradcheck(there_and_back, packed)
-    assert torch.autograd.gradcheck(lambda x: torch.where(real, packing.to_heads(x, 2, 3).view(6, 3, 3, 2), 0), packed)
+    assert torch.autograd.gradcheck(
+        lambda x: torch.where(real, torch.stack(packing.to_heads(x, 2, 3)).view(6, 3, 3, 2), 0), packed
+    )
