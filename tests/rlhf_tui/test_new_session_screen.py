@@ -83,38 +83,38 @@ async def test_three_files_are_shown_made_into_a_session_and_needed_no_more(
         assert (task.name, len(task.pairs), len(task.alphabet)) == ("custom", 3, 9)
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"a\tb\na\t\xff\n", "d.txt:2: not UTF-8: byte 0xff at position 3"),
-        (b"a\tb\nx\n", "d.txt:2: too short to be divided into a prompt and a completion"),
-        (b"", "d.txt: the file is empty"),
-        (None, "d.txt: the file has 100 MB, more than 16 MB"),
-        ("".join(f"a\t{chr(0x4E00 + code)}\n" for code in range(2100)).encode(), "d.txt:2048: '嗿' is one more than"),
-        (b"a\tb\n" + b"a" * 80 + b"\tb\n", "d.txt:2: prompt and completion have 81 letters, more than the 61"),
-    ],
-    ids=["encoding", "missing field", "empty", "100 MB", "characters", "longer than the context"],
-)
-async def test_a_bad_file_tells_file_line_and_reason_and_what_was_typed_stays(
-    app: DirectApp, tmp_path: Path, content: bytes | None, said: str
-) -> None:
+BAD: list[tuple[bytes | None, str]] = [
+    (b"a\tb\na\t\xff\n", "d.txt:2: not UTF-8: byte 0xff at position 3"),
+    (b"a\tb\nx\n", "d.txt:2: too short to be divided into a prompt and a completion"),
+    (b"", "d.txt: the file is empty"),
+    (None, "d.txt: the file has 100 MB, more than 16 MB"),
+    ("".join(f"a\t{chr(0x4E00 + code)}\n" for code in range(2100)).encode(), "d.txt:2048: '嗿' is one more than"),
+    (b"a\tb\n" + b"a" * 80 + b"\tb\n", "d.txt:2: prompt and completion have 81 letters, more than the 61"),
+]
+"""Encoding, missing field, empty, 100 MB, too many different characters, longer than the context."""
+
+
+async def test_a_bad_file_tells_file_line_and_reason_and_what_was_typed_stays(app: DirectApp, tmp_path: Path) -> None:
     file = tmp_path / "d.txt"
-    with file.open("wb") as stream:
-        if content is None:
-            stream.truncate(100 * 1024 * 1024)
-        else:
-            stream.write(content)
+    file.touch()
     async with app.run_test(size=(80, 24)) as pilot:
         screen = await new_custom(pilot)
         await set_knob(pilot, "title", "My greetings")
         await set_knob(pilot, "demonstrations", str(file))
-        shown = said.replace("d.txt", str(file))
-        await until(pilot, lambda: on_screen(app, "✗") and shown in said_below(app))
-        await pilot.press("c")
-        await pilot.pause(0.1)
-        assert app.screen is screen and shown in said_below(app)
+        for content, said in BAD:
+            with file.open("wb") as stream:
+                if content is None:
+                    stream.truncate(100 * 1024 * 1024)
+                else:
+                    stream.write(content)
+            await pilot.press("enter", "enter")  # into the field of the knob, and the same value again
+            shown = "✗ " + said.replace("d.txt", str(file))
+            await until(pilot, lambda shown=shown: shown in said_below(app))
+            await pilot.press("c")
+            await pilot.pause(0.1)
+            assert app.screen is screen and shown in said_below(app)
+            assert screen.values == {"task": "custom", "title": "My greetings", "demonstrations": str(file)}
         assert [each.title for each in list_sessions(tmp_path)] == ["first"]
-        assert screen.values == {"task": "custom", "title": "My greetings", "demonstrations": str(file)}
         file.write_text("a\tb\nb\tc\n")
         await pilot.press("c")  # read again as it is now
         await until(pilot, lambda: isinstance(app.screen, TrainScreen))
