@@ -83,10 +83,9 @@ def replay_command(run: ReplayedRun, number: int, seed: int, session: str, saves
     if run.parent is not None:
         words += ["--parent", str(run.parent)]
         words += [] if run.parent_step is None else ["--parent-step", str(run.parent_step)]
-    if run.inputs.get("fork"):
-        words += ["--fork"]  # which has its parent's seed, reward model and pairs
-    else:
-        words += ["--seed", str(seed)]
+    words += ["--fork"] if run.inputs.get("fork") else []  # which has its parent's reward model and pairs
+    words += ["--seed", str(seed)]
+    if not run.inputs.get("fork"):
         reward_run = run.inputs.get("reward_run")
         words += [] if reward_run is None else ["--reward-run", str(reward_run)]
         if run.config.get("pairs") in ("labels", "file", "mixed"):

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from rlhf_tui.screens.base import PlaygroundScreen
 from rlhf_tui.state import AppState
 
 if TYPE_CHECKING:
+    from core.config import Config
     from core.engine.protocol import Command, Event
     from rlhf_tui.engine_client import EngineClient
 
@@ -178,6 +179,19 @@ class SessionKeeping(App[None]):
         )
         options = [(None, "Go on without it"), (True, "Allow it on this machine: I know it")]
         self.push_screen(ChooseScreen("This session names a function", about, options), chosen)
+
+    def allow_typed(self, config: "type[Config]", values: Mapping[str, Any]) -> bool:
+        """Allow the code that a person has just typed into knobs of ``config``. False, after a toast, where it is no
+        name of code."""
+        from core.config import ConfigError
+        from core.trust import trust_named
+
+        try:
+            trust_named(config, values)
+        except ConfigError as error:
+            self.toast(str(error), severity="error")
+            return False
+        return True
 
     async def _allow(self, name: str) -> None:
         """Allow a function and let the engine take up the session anew, with it."""

@@ -80,6 +80,11 @@ class Run:
         return self.state in FINISHED
 
     @property
+    def forked(self) -> bool:
+        """Did it begin where its parent stood, rather than afresh from the parent's weights?"""
+        return self.parent is not None and bool(self.inputs.get("fork"))
+
+    @property
     def usable(self) -> bool:
         """Can another run start from it?"""
         return self.step > 0 and not self.active and self.state != "failed"

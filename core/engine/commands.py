@@ -96,6 +96,7 @@ class Fork(Command):
     step: int | None = None  # None: its latest
     config: dict[str, Any] = field(default_factory=dict)
     title: str = ""
+    seed: int | None = None  # None: that of ``run``, so that nothing but ``config`` differs
     paused: bool = False
 
 

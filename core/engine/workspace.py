@@ -355,14 +355,19 @@ class Workspace:
             driver.tell("resume", f"approximate resume: {differences}; the numbers may differ in their last digits")
         return driver
 
-    def _fork_driven(self, command: Fork, driver: RunDriver) -> Event:
+    def _forked(self, command: Fork) -> RunRecord:
+        """The run that is forked, with the seed that the fork is to have."""
         record = self.session.runs.get(command.run)
+        return record if command.seed is None else dataclasses.replace(record, seed=command.seed)
+
+    def _fork_driven(self, command: Fork, driver: RunDriver) -> Event:
+        record = self._forked(command)
         trainer = launching.fork_state(record, driver.trainer.state(), command.config, self.place)
         driver.save_resume_point(launching.FORKED)
         return self._add_fork(command, record, trainer, "")
 
     def _fork_saved(self, command: Fork) -> Event:
-        record = self.session.runs.get(command.run)
+        record = self._forked(command)
         trainer, message = launching.fork_saved(record, command.step, command.config, self.place)
         return self._add_fork(command, record, trainer, message)
 

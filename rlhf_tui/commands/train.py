@@ -184,7 +184,8 @@ class Work:
         return await self._finish(state)
 
     async def _fork(self, wanted: Stage) -> RunState:
-        fields = {"run": self.args.parent, "step": self.args.parent_step, "config": wanted.full_config.to_dict()}
+        config = wanted.full_config.to_dict()
+        fields = {"run": self.args.parent, "step": self.args.parent_step, "config": config, "seed": self.args.seed}
         state = cast(RunState, await self.workshop.request(Fork, **fields))
         return await self._finish(state)
 

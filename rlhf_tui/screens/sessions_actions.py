@@ -24,7 +24,6 @@ from core.store.locations import (
     trash_session,
 )
 from core.store.summaries import SessionSummary
-from core.trust import trust_named
 from rlhf_tui.run_tree import replay_command, turned_knobs
 from rlhf_tui.screens.choose import ChooseScreen
 from rlhf_tui.screens.prompt import PromptScreen
@@ -345,7 +344,8 @@ class SessionsActions(Screen[None]):
             if text is None:
                 return
             step, config = parts(text)
-            trust_named(method.config, config)
+            if not self.playground.allow_typed(method.config, config):
+                return
             answer = await self.playground.ask(Fork, run=run.run, step=step, config=config)
             if isinstance(answer, RunState):
                 self._pin_parent(run)

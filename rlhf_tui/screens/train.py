@@ -22,7 +22,7 @@ from rlhf_tui.plotting import ChartData
 from rlhf_tui.safe_text import safe_text
 from rlhf_tui.screens.base import PlaygroundScreen
 from rlhf_tui.screens.topics import HelpTopic
-from rlhf_tui.screens.train_actions import TrainActions
+from rlhf_tui.screens.train_actions import FORK_DRAFT, TrainActions, fork_draft
 from rlhf_tui.series import AXES
 from rlhf_tui.state import Run
 from rlhf_tui.unknown_methods import is_unknown, method_of
@@ -72,7 +72,7 @@ class TrainScreen(TrainActions, PlaygroundScreen):
         super().__init__()
         self.method: Method = next(iter(METHODS.values()))
         self.shown: Run | None = None  # the run looked at; None: the one that would start
-        self.drafts: dict[str, dict[str, Any]] = {}  # knobs for the next run of each method
+        self.drafts: dict[str, dict[str, Any]] = {}  # knobs for the next run of each method, and to fork anew with
         self.options = ChartOptions()
         self.pane = PANES[0][0]
         self._changed = True
@@ -159,6 +159,8 @@ class TrainScreen(TrainActions, PlaygroundScreen):
         """What the form shows: the run's knobs while it can go on, else those of the next run."""
         if self.shown is not None and not self.shown.finished:
             return self.shown.config
+        if self.shown is not None and self.shown.forked:
+            return {**self.shown.config, **self.drafts.get(fork_draft(self.shown), {})}
         return fitting(self.method, self.drafts.get(self.method.name, {}), self.playground.state.gold)
 
     def _refresh(self) -> None:
@@ -214,7 +216,7 @@ class TrainScreen(TrainActions, PlaygroundScreen):
             self.shown = self.playground.state.newest(self.method.name)
         drafts = saved.get("drafts")
         kept = drafts.items() if isinstance(drafts, dict) else ()
-        self.drafts = {name: dict(draft) for name, draft in kept if known_method(name) and isinstance(draft, dict)}
+        self.drafts = {name: dict(draft) for name, draft in kept if _has_draft(name) and isinstance(draft, dict)}
         axis, smoothing, log = saved.get("axis"), saved.get("smoothing"), saved.get("log")
         self.options = ChartOptions(
             axis if axis in AXES else "step",
@@ -335,3 +337,8 @@ class TrainScreen(TrainActions, PlaygroundScreen):
             if isinstance(node, Widget):
                 self.maximize(node, container=False)
         self.query_one(ChartDeck).touch(fresh=True)
+
+
+def _has_draft(name: str) -> bool:
+    """Is it a key of the drafts: a method's name, or that of a fork?"""
+    return name.startswith(FORK_DRAFT) or known_method(name) is not None

@@ -11,7 +11,6 @@ from core.engine.protocol import Fork, Pause, Resume, RunState, Sample, Samples,
 from core.methods.base import Method
 from core.methods.table import known_method
 from core.store import StoreError
-from core.trust import trust_named
 from rlhf_tui.chart_feed import ChartOptions
 from rlhf_tui.flow import StartPlan, changed, plan_race, plan_start
 from rlhf_tui.screens.prompt import PromptScreen
@@ -26,6 +25,14 @@ if TYPE_CHECKING:
 _NEED_THE_METHOD = ("go_on", "step", "stop", "again", "again_anew", "fork", "save", "longer", "sample")
 
 
+FORK_DRAFT = "run "
+
+
+def fork_draft(run: Run) -> str:
+    """The key of the knobs with which an ended fork would be made again; other runs share those of their method."""
+    return f"{FORK_DRAFT}{run.run}"
+
+
 class TrainActions(Screen[None]):
     """The keys of the Train screen that change something; :class:`TrainScreen` is what they act on."""
 
@@ -37,9 +44,9 @@ class TrainActions(Screen[None]):
         Binding("s", "step", "Step", id="train.step", tooltip="Do one step of a paused run (or start paused)"),
         Binding("x", "stop", "Stop", id="train.stop", tooltip="End the run and keep what it learned"),
         Binding("r", "again", "Again", id="train.again",
-                tooltip="Reset: a new run with the same seed and the form's knobs"),
+                tooltip="A new run from the same start, with the same seed and the form's knobs"),
         Binding("R", "again_anew", "New seed", show=False, id="train.again_anew",
-                tooltip="Reset: a new run with a new seed"),
+                tooltip="A new run from the same start, with a new seed"),
         Binding("f", "fork", "Fork", id="train.fork",
                 tooltip="A new run from here (from the reading line, where there is one), with a knob changed"),
         Binding("p", "pin", "Pin", id="train.pin",
@@ -130,6 +137,9 @@ class TrainActions(Screen[None]):
         if new_seed:
             taken = {each.seed for each in self.playground.state.runs.values()} | {self.playground.session.seed}
             seed = max(each for each in taken if each is not None) + 1
+        if run.forked:
+            await self._fork_again(run, values, seed)
+            return
         plan = plan_start(self.playground.state, self.method, values, seed)
         # The same start as before, as long as it is still there.
         if not plan.obstacle and run.parent is not None:
@@ -137,6 +147,19 @@ class TrainActions(Screen[None]):
             if run.parent_step is not None:
                 plan.fields["parent_step"] = run.parent_step
         await self._start(plan)
+
+    async def _fork_again(self, run: Run, values: dict[str, Any], seed: int) -> None:
+        """From the same step of the same parent, optimizer, reference and all: not a fresh run from its weights."""
+        if self._starting:
+            return
+        self._starting = True
+        try:
+            answer = await self.playground.ask(
+                Fork, run=run.parent, step=run.parent_step, config=values, seed=seed
+            )  # fmt: skip
+        finally:
+            self._starting = False
+        await self._follow(answer, {"config": values})
 
     def action_again_anew(self) -> None:
         self.action_again(new_seed=True)
@@ -191,14 +214,14 @@ class TrainActions(Screen[None]):
     @work(group="actions")
     async def _turned(self, message: KnobForm.Turned) -> None:
         run = self.shown
-        if message.value != self.values().get(message.name):  # not what came with the session
-            try:
-                trust_named(self.method.config, {message.name: message.value})
-            except ConfigError as error:
-                self.playground.toast(str(error), severity="error")
-                return
+        typed = message.value != self.values().get(message.name)  # not what came with the session
+        if typed and not self.playground.allow_typed(self.method.config, {message.name: message.value}):
+            return
         if run is not None and not run.finished:
             await self.playground.ask(SetKnob, run=run.run, name=message.name, value=message.value)
+        elif run is not None and run.forked:
+            key = fork_draft(run)
+            self.drafts[key] = {**self.drafts.get(key, {}), message.name: message.value}
         else:
             draft = {**self.drafts.get(self.method.name, {}), message.name: message.value}
             self.drafts[self.method.name] = changed(self.method, draft)
@@ -240,7 +263,8 @@ class TrainActions(Screen[None]):
             config = {part.partition("=")[0]: None for part in text.split()}
             parsed = parse_short(method.config, text).to_dict()
             config = {name: parsed[name] for name in config}
-            trust_named(method.config, config)
+            if not self.playground.allow_typed(method.config, config):
+                return
             answer = await self.playground.ask(
                 Fork, run=run.run, step=None if reading is None else step, config=config
             )  # fmt: skip

@@ -178,7 +178,8 @@ class ScriptedEngine:
                 step = old.step if command.step is None else command.step
                 config = {**old.config, **command.config}
                 run = ScriptedRun(
-                    self.next_run(), old.method, command.title, config["steps"], config, old.seed, old.run, step
+                    self.next_run(), old.method, command.title, config["steps"], config,
+                    old.seed if command.seed is None else command.seed, old.run, step,
                 )  # fmt: skip
                 self.begin(run, command, command.paused)
             case Pause():

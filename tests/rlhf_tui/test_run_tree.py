@@ -56,7 +56,8 @@ def test_a_first_run_names_its_session_and_seed() -> None:
 
 def test_a_fork_goes_on_from_its_parent_and_labels_are_those_of_the_run_itself() -> None:
     fork = trained("ppo", 4, 20, inputs={"reward_run": 2, "fork": True})
-    assert replay_command(fork, 5, 7, "s") == "rlhf-tui train ppo --session s --parent 4 --parent-step 20 --fork"
+    command = replay_command(fork, 5, 7, "s")
+    assert command == "rlhf-tui train ppo --session s --parent 4 --parent-step 20 --fork --seed 7"
     labelled = trained("dpo", 1, 9, config={"pairs": "labels"})
     assert "--pairs-of 6" in replay_command(labelled, 6, 7, "s")
 

@@ -135,6 +135,51 @@ async def test_fork_takes_the_step_of_the_reading_line_and_a_changed_knob(sessio
         assert app.state.runs[2].config["learning_rate"] == 0.001
 
 
+async def test_r_on_a_fork_forks_its_parent_again_with_the_knobs_that_the_form_shows(session: Session) -> None:
+    app = DirectApp(session)
+    async with app.run_test(size=NORMAL) as pilot:
+        await pilot.press("space", "space", "f")
+        await pilot.pause()
+        app.screen.query_one(Input).value = "learning_rate=0.002"
+        await pilot.press("enter")
+        await pilot.pause()
+        fork = app.state.runs[2]
+        fork.inputs, fork.seed = {"fork": True}, 7  # as the session's record says
+        await pilot.press("r")
+        await pilot.pause()
+        assert [name for name, _ in app.asked[-2:]] == ["Stop", "Fork"]
+        again = app.last("Fork")
+        assert (again["run"], again["step"], again["seed"]) == (1, 40, 7)
+        assert again["config"]["learning_rate"] == 0.002
+
+        third = app.state.runs[3]
+        third.inputs, third.seed = {"fork": True}, 7
+        await pilot.press("x")
+        await pilot.pause()
+        assert third.finished and train(app).values()["learning_rate"] == 0.002
+        app.screen.query_one(KnobForm).post_message(KnobForm.Turned("batch_size", 16))
+        await pilot.pause()
+        await pilot.press("R")
+        await pilot.pause()
+        anew = app.last("Fork")
+        assert (anew["run"], anew["step"], anew["seed"]) == (1, 40, 43)
+        assert (anew["config"]["learning_rate"], anew["config"]["batch_size"]) == (0.002, 16)
+        assert [each.parent for each in app.state.runs.values()] == [None, 1, 1, 1]
+        # The next fresh run of the method has the method's own knobs.
+        await train(app).show_run(app.state.runs[1])
+        assert "batch_size" not in train(app).drafts.get("sft", {})
+
+
+async def test_an_advantage_function_that_is_no_name_of_code_is_said(session: Session) -> None:
+    app = DirectApp(session)
+    async with app.run_test(size=NORMAL) as pilot:
+        await train(app).choose_method("custom")
+        app.screen.query_one(KnobForm).post_message(KnobForm.Turned("function", "nonsense"))
+        await pilot.pause()
+        assert any("expected module:name" in each.message for each in app._notifications)
+        assert "custom" not in train(app).drafts
+
+
 async def test_save_keeps_a_step_under_a_name_and_shift_l_trains_longer(session: Session) -> None:
     app = DirectApp(session)
     async with app.run_test(size=NORMAL) as pilot:

@@ -155,6 +155,20 @@ def test_a_fork_changes_one_knob_and_keeps_the_reference(engine: Engine, folder:
         assert given[0] == given[1]
 
 
+def test_a_fork_with_a_seed_of_its_own_throws_other_dice_from_there_on(engine: Engine, folder: Path) -> None:
+    parent = start(engine, config=CONFIG)
+    engine.step(parent, 20)
+    engine.do("pause", run=parent)
+    engine.state(parent, "paused")
+    forks = [engine.do("fork", run=parent, seed=seed)["run"] for seed in (None, 99, 99)]
+    engine.all_in("done", *forks)
+    engine.do("close")
+    same, other, again = (outcome(folder, each) for each in forks)
+    assert other == again != same
+    with Session.open(folder, read_only=True) as session:
+        assert [session.runs.get(each).seed for each in forks] == [7, 99, 99]
+
+
 def test_a_fork_of_a_snapshot_says_that_its_optimizer_is_fresh(engine: Engine) -> None:
     parent = start(engine, config=CONFIG)
     engine.state(parent, "done")
