@@ -41,7 +41,7 @@ def test_gold_is_the_tasks_own_rule() -> None:
 
 def test_a_task_without_a_gold_rule_needs_another_taste() -> None:
     task = dataclasses.replace(micro_task(), gold=None, gold_batched=None)
-    with pytest.raises(ValueError, match="no gold re"):
+    with pytest.raises(ValueError, match="no gold rule"):
         automatic_judge(task, "gold")
 
 

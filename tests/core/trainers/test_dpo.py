@@ -92,7 +92,7 @@ def test_log_probabilities_are_sums_over_the_completion_given_its_prompt(monkeyp
 
 def test_reference_log_probabilities_of_fixed_pairs_are_computed_once(monkeypatch, sft_weights):
     trainer = DPOTrainer(config(), inputs(policy=sft_weights, pairs=judged_pairs()))
-    reads = spy(monkeypatch, trainer.reference, "hidden")
+    reads = spy(monkeypatch, trainer.reference, "hidden_at")
     one_step(trainer)
     assert reads
     reads.clear()

@@ -13,6 +13,7 @@ from core.config import ConfigError
 from core.preferences.pair import PreferencePair, UnpairedExample
 from core.sampling import completion_logits, completions_of
 from core.trainers.kto import encode_examples
+from core.trust import trust
 
 POLICY = torch.tensor([[-0.5, -10.0, -1.0], [-0.1, -30.0, -21.0]])  # RLHF papers' example: gaps 0, 10, 20
 REFERENCE = torch.tensor([[-0.5, -10.1, -0.1], [-0.1, -20.1, -0.1]])
@@ -75,6 +76,8 @@ def test_a_loss_from_outside_that_does_not_fit_is_named(monkeypatch, sft_weights
     module.total = lambda *arguments: arguments[0].sum()
     module.number = 3
     monkeypatch.setitem(sys.modules, "my_losses", module)
+    for name in ("total", "totl", "number"):
+        trust(f"my_losses:{name}")
     with pytest.raises(ValueError, match=r"my_losses:total must return one loss per pair, not shape \(\)"):
         one_step(make("dpo custom", sft_weights, custom_loss="my_losses:total"))
     for path, message in (
