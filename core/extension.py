@@ -13,9 +13,7 @@ from core.config import ConfigError, nearest
 
 def load_attribute(path: str) -> Any:
     """What ``module:attribute`` names. Raises ConfigError that says what is missing."""
-    module_name, colon, name = path.partition(":")
-    if not (colon and module_name and name):
-        raise ConfigError(f"expected module:name, as in my_losses:focal_loss, not '{path}'")
+    module_name, name = _parts(path)
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
@@ -29,8 +27,17 @@ def load_attribute(path: str) -> Any:
 
 def load_allowed(path: str) -> Any:
     """:func:`load_attribute` of a name that this person has allowed. Raises UntrustedError of any other one."""
+    _parts(path)
     trust.check(path)
     return load_attribute(path)
+
+
+def _parts(path: str) -> tuple[str, str]:
+    """Module and attribute. Raises ConfigError where they are not both there."""
+    module_name, _, name = path.partition(":")
+    if not (module_name and name):
+        raise ConfigError(f"expected module:name, as in my_losses:focal_loss, not '{path}'")
+    return module_name, name
 
 
 def load_function(path: str) -> Any:
