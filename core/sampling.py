@@ -220,25 +220,20 @@ def _write(
     going = torch.ones(len(prompts), dtype=torch.bool, device=device)  # which of them have not ended
     look_every = 1 if device.type == "cpu" else LOOK_EVERY
     numbers = numbers.t().contiguous()
-    tokens = torch.full((len(prompts), max_new_tokens), CharTokenizer.pad_id, device=device)
-    logprobs = torch.zeros(len(prompts), max_new_tokens, device=device, dtype=hidden.dtype)
-    logits = hidden.new_zeros(len(prompts), max_new_tokens if keep else 0, model.vocabulary_size)
-    states = hidden.new_zeros(len(prompts), max_new_tokens if keep else 0, hidden.shape[-1])
-    written = max_new_tokens
+    places, drawn_tokens, drawn_logprobs, all_logits, all_hidden = [], [], [], [], []
     for t in range(max_new_tokens):
         now = model.logits(hidden) / temperature
         drawn = draw(filter_logits(now, top_k, top_p), numbers[t].index_select(0, rows))
-        drawn = torch.where(going, drawn, CharTokenizer.pad_id)
-        tokens[:, t].index_copy_(0, rows, drawn)
-        logprobs[:, t].index_copy_(0, rows, token_logprobs(now, drawn) * going)
+        places.append(rows * max_new_tokens + t)
+        drawn_tokens.append(drawn)
+        drawn_logprobs.append(token_logprobs(now, drawn))
         if keep:
-            logits[:, t].index_copy_(0, rows, now)
-            states[:, t].index_copy_(0, rows, hidden)
+            all_logits.append(now)
+            all_hidden.append(hidden)
         going = going & (drawn != CharTokenizer.eos_id)
         if (t + 1) % look_every == 0:
             left = going.nonzero().squeeze(1)
             if len(left) == 0:
-                written = t + 1
                 break
             if len(left) < len(rows):
                 rows, drawn, going = rows[left], drawn[left], going[left]
@@ -246,11 +241,23 @@ def _write(
         if t + 1 < max_new_tokens:
             hidden, state = model.advance(drawn, state)
 
-    tokens = tokens[:, :written]
-    mask = tokens != CharTokenizer.pad_id
-    written = max(1, int(mask.sum(1).max()))
+    shape, where = (len(prompts), max_new_tokens), torch.cat(places)
+    tokens = _spread(drawn_tokens, where, shape, CharTokenizer.pad_id)
+    ends = tokens == CharTokenizer.eos_id
+    mask = (tokens != CharTokenizer.pad_id) & (ends.cumsum(1) - ends.long() == 0)  # a row may be written past its end
+    longest = max(1, int(mask.sum(1).max()))
+    mask = mask[:, :longest]
     return Rollout(
-        prompts=prompt_tokens[which], prompt_mask=prompt_mask[which], tokens=tokens[:, :written],
-        mask=mask[:, :written], logprobs=logprobs[:, :written],
-        logits=logits[:, :written] if keep else None, hidden=states[:, :written] if keep else None,
+        prompts=prompt_tokens[which], prompt_mask=prompt_mask[which],
+        tokens=torch.where(mask, tokens[:, :longest], CharTokenizer.pad_id), mask=mask,
+        logprobs=torch.where(mask, _spread(drawn_logprobs, where, shape)[:, :longest], 0),
+        logits=_spread(all_logits, where, shape)[:, :longest] if keep else None,
+        hidden=_spread(all_hidden, where, shape)[:, :longest] if keep else None,
     )  # fmt: skip
+
+
+def _spread(parts: Sequence[Tensor], where: Tensor, shape: tuple[int, int], fill: float = 0) -> Tensor:
+    """What each step wrote, at its places of the flattened ``shape`` -> [B, T, …]."""
+    values = torch.cat(list(parts))
+    flat = values.new_full((shape[0] * shape[1], *values.shape[1:]), fill)
+    return flat.index_copy_(0, where, values).unflatten(0, shape)
