@@ -81,6 +81,11 @@ def number(value: float, digits: int = 3) -> str:
     return _trim(value, digits)
 
 
+def count(value: int) -> str:
+    """A number of things: whole as long as it is short. 96, 9999, 12.35k."""
+    return str(value) if abs(value) < 10_000 else number(value, 4)
+
+
 def _trim(value: float, digits: int) -> str:
     whole = len(str(int(abs(value)))) if abs(value) >= 1 else 0
     return f"{value:.{max(digits - whole, 0)}f}"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 ACTIVE = ("waiting", "running", "pausing")
 RESUMABLE = ("paused", "interrupted")
 FINISHED = ("done", "stopped", "failed")
+TOLD = ("info", "note", "resume", "device")  # kinds of alerts that are no reason to worry
 ABOUT_STORAGE = ("storage", "not_saved", "saved_again")  # kinds of alerts that no chart marks
 
 _RATE_STEPS = 10
@@ -243,9 +244,10 @@ class AppState:
         if event.kind in ("not_saved", "saved_again"):
             self.storage_trouble = event.message if event.kind == "not_saved" else ""
         run = self.runs.get(event.run) if event.run is not None else None
-        if run is not None and event.step is not None:
+        told = event.kind in TOLD
+        if run is not None and event.step is not None and not told:
             run.happenings.append(Happening(event.step, "alert", event.message))
-        self.say("alert", event.message, event.run)
+        self.say("info" if told else "alert", event.message, event.run)
 
 
 def _value(value: Any) -> str:

@@ -133,7 +133,7 @@ class Workspace:
         state = self._launch(record, method, trainer, command.id, command.paused)
         learns_from = launching.counts_line(inputs["pair_counts"])
         if learns_from:
-            self.drivers[record.id].tell("pairs", learns_from)
+            self.drivers[record.id].tell("note", learns_from)
         return state
 
     def resume(self, command: Resume) -> Answer:

@@ -173,7 +173,7 @@ class Workshop:
             case RunState():
                 self._take_state(event)
             case Alert():
-                self.say(f"{event.kind}: {event.message}")
+                self.say(event.message if event.kind == "note" else f"{event.kind}: {event.message}")
             case Error():
                 self.say(event.message)
 

@@ -162,8 +162,8 @@ def _about(plan: Plan) -> list[Content]:
         safe_text(f"{len(task.alphabet)} letters: {letters}", style="$text-secondary"),
         safe_text(
             f"{len(task.prompts)} prompts, {len(task.held_out_prompts)} held out · {len(task.demonstrations)} "
-            f"demonstrations · {len(task.pairs)} pairs · {'a gold rule' if task.gold else 'no gold rule'} · "
-            f"{weights:,} weights",
+            f"demonstrations{f' · {len(task.pairs)} pairs' if task.pairs else ''} · "
+            f"{'a gold rule' if task.gold else 'no gold rule'} · {weights:,} weights",
             style="$text-muted",
         ),
     ]

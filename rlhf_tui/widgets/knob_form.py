@@ -130,8 +130,13 @@ class KnobList(ScrollView, can_focus=True):
             self.post_message(self.Wanted(knob))
 
     def action_nudge(self, direction: int) -> None:
-        if (knob := self.knob) is not None:
-            self.post_message(self.Wanted(knob, nudged(knob, self.values.get(knob.name, knob.default), direction)))
+        if (knob := self.knob) is None:
+            return
+        value = nudged(knob, self.values.get(knob.name, knob.default), direction)
+        if self.can_turn(knob):  # at once, so that a quick second press goes on from here
+            self.values[knob.name] = value
+            self.refresh()
+        self.post_message(self.Wanted(knob, value))
 
     def action_default(self) -> None:
         if (knob := self.knob) is not None:

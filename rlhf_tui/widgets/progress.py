@@ -3,8 +3,9 @@
 from textual.content import Content
 from textual.widget import Widget
 
+from core.methods.table import known_method
 from rlhf_tui.safe_text import safe_text
-from rlhf_tui.scale import duration, number
+from rlhf_tui.scale import count, duration, number
 from rlhf_tui.state import Run
 from rlhf_tui.widgets.pipeline import STATE_GLYPHS, STATE_STYLES
 
@@ -36,12 +37,20 @@ class ProgressLine(Widget):
             facts.append(f"{number(run.rate)} steps/s")
         if run.eta is not None:
             facts.append(f"{duration(run.eta)} left")
-        facts += [f"{duration(run.seconds)} trained", f"{number(run.completions, 4)} completions"]
+        facts += [f"{duration(run.seconds)} trained", f"{count(run.completions)} {_seen(run)}"]
         while len(facts) > 1 and width - left.cell_length - len(" · ".join(facts)) < 12:
             facts.pop()
         right = " " + " · ".join(facts)
         room = width - left.cell_length - len(right)
         return left + bar(run.step / run.steps if run.steps else 0.0, room, style) + Content(right)
+
+
+def _seen(run: Run) -> str:
+    """What a run's completions are: a method that samples nothing counts the examples that it has seen."""
+    method = known_method(run.method)
+    if method is not None and method.trains == "reward_model":
+        return "pairs"
+    return "examples" if run.method == "sft" else "completions"
 
 
 def bar(share: float, width: int, style: str = "") -> Content:

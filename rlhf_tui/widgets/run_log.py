@@ -11,6 +11,7 @@ from rlhf_tui.state import AppState, LogEntry
 
 _GLYPHS = {"info": " ", "knob": "▾", "alert": "!", "error": "✗"}
 _LONGEST = 400  # characters of one entry
+_AGAIN = 500  # entries written anew at most
 
 
 class RunLog(RichLog):
@@ -27,14 +28,33 @@ class RunLog(RichLog):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, wrap=True, markup=False, highlight=False, max_lines=2000, min_width=10)
         self.border_title = "log"
+        self._state: AppState | None = None
         self._shown = 0
+        self._width = 0  # that the lines there were broken at
 
     def show(self, state: AppState) -> None:
         """Add what is new."""
-        new = min(state.logged - self._shown, len(state.log))
+        self._state = state
+        if not self._width or not self.is_on_screen:
+            return  # nobody knows yet where to break lines
+        new = min(state.logged - self._shown, len(state.log), _AGAIN if not self._shown else state.logged)
         self._shown = state.logged
         for entry in list(state.log)[len(state.log) - new :]:
             self.write(self._line(entry))
+
+    def on_show(self) -> None:
+        if self._state is not None:
+            self.show(self._state)
+
+    def on_resize(self) -> None:
+        """Lines are broken when they are written, so at another width they are written anew."""
+        width = self.scrollable_content_region.width
+        if width in (0, self._width):
+            return
+        self._width = width
+        self.forget()
+        if self._state is not None:
+            self.show(self._state)
 
     def forget(self) -> None:
         """Begin with another session's log."""

@@ -43,7 +43,8 @@ class SampleStrip(Widget, can_focus=True):
 
     def _lines(self, samples: Samples) -> list[Content]:
         width = self.size.width
-        prompts = min(max([6, *(len(each.prompt) for each in samples.samples)]), max(width // 5, 4), 24)
+        written = (cell_len(safe_str(each.prompt, 24)) for each in samples.samples)
+        prompts = min(max([6, *written]), max(width // 5, 4), 24)
         longest = max((cell_len(safe_str(each.text, 60)) for each in [*samples.samples, *samples.reference]), default=0)
         side = max(min((width - prompts - 4) // 2, max(longest, 12) + _REWARD + 2), 8)
         head = _column(Content.styled("prompt", "dim"), prompts) + Content("  ")

@@ -161,6 +161,18 @@ async def test_how_far_reading_has_come_is_told_and_what_is_outdated_is_given_up
         assert said_below(app) == "" and app.screen is screen
 
 
+async def test_a_second_press_that_comes_at_once_goes_on_from_the_first(app: DirectApp) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: on_screen(app, "first"))
+        await pilot.press("n")
+        await until(pilot, lambda: on_screen(app, "Word chain"))
+        knobs = app.screen.query_one(KnobList)
+        knobs.action_move(1)
+        knobs.action_edit()
+        knobs.action_edit()
+        await until(pilot, lambda: on_screen(app, "Chinese sentences"))  # the third of the tasks
+
+
 async def test_a_long_path_is_edited_whole_and_shows_its_end(app: DirectApp, tmp_path: Path) -> None:
     folder = tmp_path / ("long-" * 12)
     folder.mkdir()

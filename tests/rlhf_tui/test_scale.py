@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_tui.scale import Scale, duration, number, tick_label, ticks, value_range
+from rlhf_tui.scale import Scale, count, duration, number, tick_label, ticks, value_range
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,11 @@ from rlhf_tui.scale import Scale, duration, number, tick_label, ticks, value_ran
 )  # fmt: skip
 def test_numbers_in_few_cells(value: float, written: str) -> None:
     assert number(value) == written
+
+
+@pytest.mark.parametrize(("things", "written"), [(0, "0"), (96, "96"), (9_999, "9999"), (12_345, "12.35k")])
+def test_things_are_counted_whole_as_long_as_they_are_few(things: int, written: str) -> None:
+    assert count(things) == written
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))

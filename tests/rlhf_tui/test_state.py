@@ -40,6 +40,29 @@ def test_events_make_runs_and_numbers() -> None:
     assert state.log[0].text == "approximate resume"
 
 
+def test_what_is_only_told_is_no_alert() -> None:
+    state = state_with(
+        run_state(), Alert(run=1, step=0, kind="note", message="learns from 40 pairs of the task"),
+        Alert(run=1, step=3, kind="kl_alarm", message="KL 6"),
+    )  # fmt: skip
+    assert [(each.kind, each.text) for each in state.log if "run" not in each.text][-2:] == [
+        ("info", "learns from 40 pairs of the task"), ("alert", "KL 6"),
+    ]  # fmt: skip
+    assert [each.text for each in state.runs[1].happenings] == ["KL 6"]
+
+
+def test_a_task_without_a_gold_rule_goes_by_the_learned_reward() -> None:
+    opened = Opened(folder="f", title="t", task="sentences", seed=1, parameters=1, gold=False)
+    state = state_with(opened, run_state(1, "sft", "done", step=5))
+    obstacle = plan_start(state, METHODS["ppo"], {}).obstacle
+    assert obstacle == "PPO is scored by Reward model: press 2, then space, to train that first"
+    state.apply(run_state(2, "rm", "done", step=5))
+    for draft in ({}, {"reward": "gold"}):
+        assert plan_start(state, METHODS["ppo"], draft).fields["config"] == {"reward": "learned"}
+    ppo, dpo = plan_race(state, {})
+    assert (ppo.fields["config"], dpo.fields["reward_run"]) == ({"reward": "learned"}, 2)
+
+
 def test_runs_that_train_at_once_share_the_time() -> None:
     state = state_with(run_state(1), run_state(2), *(metrics(step, 1) for step in range(1, 6)))
     assert state.runs[1].rate == 1.0
