@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from core.engine.protocol import Samples, SampleText
+from core.methods.table import known_method
 from core.store import StoreError
 from rlhf_tui.series import Array, RunSeries
 from rlhf_tui.state import ABOUT_STORAGE, ACTIVE, AppState, Happening, LogEntry, Run
@@ -53,20 +54,22 @@ def load_run(session: "Session", run: Run) -> None:
 
 
 def _resting_series(session: "Session", run: Run) -> RunSeries:
-    """The steps of a run; each of its metrics only once something draws it: a hundred runs have many."""
-    table = session.metrics.read(run.run, [])
+    """The steps of a run and its headline; each other metric only once something draws it: a hundred runs have many."""
+    method = known_method(run.method)
+    newest = session.metrics.newest(run.run)
+    table = session.metrics.read(run.run, [method.headline] if method else [], newest=newest)
     series = RunSeries()
-    series.extend(table.steps.astype(np.float64), table.completions.astype(np.float64), table.seconds, {})
+    series.extend(table.steps.astype(np.float64), table.completions.astype(np.float64), table.seconds, table.values)
 
     def read(names: Sequence[str]) -> Mapping[str, Array]:
         try:
-            return session.metrics.read(run.run, names).values
+            return session.metrics.read(run.run, names, newest=newest).values
         except StoreError as error:
             # Asked while a chart is drawn: the chart then says it, at the run's last step.
             run.happenings.append(Happening(run.step, "alert", str(error)))
             return {}
 
-    series.leave(session.metrics.names(run.run), read)
+    series.leave([name for name in session.metrics.names(run.run) if name not in table.values], read)
     return series
 
 

@@ -18,8 +18,6 @@ Columns = Callable[[Sequence[str]], Mapping[str, Array]]
 Axis = Literal["step", "completions", "seconds"]
 AXES: tuple[Axis, ...] = ("step", "completions", "seconds")
 
-_BLOCK = 128
-
 
 class Growing:
     """An array that grows at its end in amortised constant time."""
@@ -110,16 +108,18 @@ def unbias(biased: Array, factor: float) -> Array:
 
 
 def _biased_average(values: Array, factor: float, last: float) -> Array:
-    """The recursion in blocks: inside one it is a product with a triangular matrix of powers."""
-    out = np.empty(len(values))
-    powers = np.power(factor, np.arange(_BLOCK + 1))
-    distance = np.subtract.outer(np.arange(_BLOCK), np.arange(_BLOCK))
-    weights = np.where(distance >= 0, (1 - factor) * np.power(factor, np.maximum(distance, 0)), 0.0)
-    for start in range(0, len(values), _BLOCK):
-        block = values[start : start + _BLOCK]
-        size = len(block)
-        out[start : start + size] = weights[:size, :size] @ block + powers[1 : size + 1] * last
-        last = float(out[start + size - 1])
+    """The recursion in as many passes as the reach of a value has binary digits.
+
+    An average over 2d steps is the one over the last d and, faded by factor^d, the one over the d before. A product of
+    matrices would do it as well, but in several threads, which take more from the engine than they save here.
+    """
+    out = (1.0 - factor) * values
+    if len(out):
+        out[0] += factor * last
+    distance = 1
+    while distance < len(out) and factor**distance > 1e-18:  # less is not felt in double precision
+        out[distance:] += factor**distance * out[:-distance]
+        distance *= 2
     return out
 
 

@@ -264,6 +264,8 @@ class RunDriver:
             self.id, state=state, step=self.trainer.step_number, steps=self.trainer.config.steps,
             completions=self.trainer.completions, seconds=self.seconds, message=self.message,
         )  # fmt: skip
+        if state in ("done", "stopped", "failed"):
+            self._recorder.later(lambda: self._session.metrics.pack(self.id))
         self._recorder.flush()
         self._emit(self.run_state())
 

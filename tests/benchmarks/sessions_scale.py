@@ -49,6 +49,7 @@ def fill(saves: Path, sessions: int, runs: int, steps: int) -> None:
                 "ppo", config={"steps": steps}, parent=number or None, parent_step=5 if number else None
             )
             session.metrics.append(run.id, rows)
+            session.metrics.pack(run.id)  # as the engine does when a run ends
             session.runs.update(run.id, state="done", step=steps)
 
 

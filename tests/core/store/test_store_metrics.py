@@ -79,24 +79,32 @@ class Model:
 values = st.dictionaries(st.sampled_from(["loss", "kl", "é", ""]), st.floats(allow_nan=False), max_size=3)
 appends = st.tuples(st.just("append"), st.integers(-30, 20), st.lists(values, min_size=1, max_size=30))
 truncates = st.tuples(st.just("truncate"), st.integers(-5, 90), st.just([]))
+packs = st.tuples(st.just("pack"), st.just(0), st.just([]))
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(operations=st.lists(st.one_of(appends, truncates), max_size=12))
-def test_any_history_of_appends_and_truncations_reads_like_a_dictionary(session, monkeypatch, operations):
+@given(operations=st.lists(st.one_of(appends, truncates, packs), max_size=12))
+def test_any_history_of_appends_truncations_and_packing_reads_like_a_dictionary(session, monkeypatch, operations):
     monkeypatch.setattr("core.store.metrics.CHUNK_STEPS", 16)
     run = session.runs.add("dpo").id
     model = Model()
     for kind, number, batch in operations:
+        before = session.metrics.newest(run)
         if kind == "truncate":
             session.metrics.truncate(run, number)
             model.truncate(number)
+        elif kind == "pack":
+            session.metrics.pack(run)
+            assert len(session.metrics.newest(run)) == 0
         else:
             first = max(0, max(model.rows, default=0) + number)
             new = [(first + index, index * 3, index / 8, each) for index, each in enumerate(batch)]
             session.metrics.append(run, new)
             model.append(new)
         table = session.metrics.read(run, after_step=-1)
+        if kind == "pack":  # what was read before goes with what has been packed since
+            once = session.metrics.read(run, newest=before)
+            assert once.steps.tolist() == table.steps.tolist() and once.values.keys() == table.values.keys()
         expected = [model.rows[step] for step in sorted(model.rows)]
         assert table.steps.tolist() == [row[0] for row in expected]
         assert table.completions.tolist() == [row[1] for row in expected]
@@ -112,3 +120,26 @@ def test_the_metrics_of_a_run_are_named_whether_packed_or_not(session):
     session.metrics.append(2, rows(1, 3, other=1.0))
     assert session.metrics.names(1) == ["loss", "kl", "reward"]
     assert session.metrics.names(2) == ["other"] and session.metrics.names(3) == []
+
+
+def test_the_newest_rows_are_read_once_for_all_metrics(session):
+    session.metrics.append(1, rows(1, CHUNK_STEPS + 20, loss=1.0, kl=2.0))
+    newest = session.metrics.newest(1)
+    assert newest.steps.tolist() == list(range(CHUNK_STEPS + 1, CHUNK_STEPS + 21))
+    for names, after in ((None, -1), (["kl"], -1), ([], 7), (["loss"], CHUNK_STEPS + 5), (["none"], 10**6)):
+        once, again = session.metrics.read(1, names, after, newest), session.metrics.read(1, names, after)
+        assert once.steps.tolist() == again.steps.tolist() and once.seconds.tolist() == again.seconds.tolist()
+        assert {name: each.tolist() for name, each in once.values.items()} == {
+            name: each.tolist() for name, each in again.values.items()
+        }
+
+
+def test_a_run_that_goes_on_after_it_was_packed_loses_nothing(session):
+    session.metrics.append(1, rows(1, 10, loss=1.0))
+    session.metrics.pack(1)
+    session.metrics.pack(1)
+    session.metrics.append(1, rows(11, CHUNK_STEPS + 40, loss=2.0))
+    session.metrics.pack(1)
+    table = session.metrics.read(1)
+    assert table.steps.tolist() == list(range(1, CHUNK_STEPS + 41))
+    assert table.values["loss"].tolist() == [1.0] * 10 + [2.0] * (CHUNK_STEPS + 30)
