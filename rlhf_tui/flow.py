@@ -94,6 +94,9 @@ def next_step(state: AppState, method: Method, draft: dict[str, Any], run: Run |
         case "failed":
             return f"{run.name} failed: {run.message or 'see the log'}. r starts it again"
     after = _what_comes_after(state, method)
+    others = [each.name for each in state.runs.values() if each.active and each is not run]
+    if others:
+        return f"{run.name} is {run.state}; {', '.join(others)} still trains: , and . go to other runs"
     return f"{run.name} is {run.state}. {after}r runs it again · R with a new seed · f forks it"
 
 

@@ -235,6 +235,8 @@ def _x_labels(scale: Scale, axis: Axis, left: int, columns: int, width: int) -> 
     last = axis_label(scale.high, axis)
     line = " " * (left + columns - len(last)) + last
     for value in ticks(scale, max(2, columns // 10)):
+        if abs(value - round(value)) > 1e-9:
+            continue  # labels are whole: 1.5 would say 2
         label = axis_label(value, axis)
         start = left + int(scale.place(np.array([value]))[0]) // 2 - len(label) // 2
         if start >= 0 and not line[max(0, start - 2) : start + len(label) + 2].strip():

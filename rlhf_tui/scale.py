@@ -43,7 +43,7 @@ def value_range(arrays: Iterable[Array], log: bool = False) -> tuple[float, floa
     if log:
         return low / 1.1, max(high, low * 1.2) * 1.1
     span = high - low
-    flat = span <= 1e-9 * max(abs(low), abs(high))
+    flat = span <= max(1e-9 * max(abs(low), abs(high)), 1e-12)  # less than a label can tell
     air = 0.1 * max(abs(high), 0.01) if flat else 0.04 * span
     return low - air, high + air
 

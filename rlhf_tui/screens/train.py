@@ -148,7 +148,9 @@ class TrainScreen(TrainActions, PlaygroundScreen):
         elif self.method.trains == "reward_model":
             empty = "A reward model scores texts and writes none."
         else:
-            empty = "What the model writes will stand here, the reference's text beside it. Press a for samples now."
+            empty = "What the model writes will stand here, the reference's text beside it."
+            if self.shown is not None:
+                empty += " Press a for samples now."
         self.query_one(SampleStrip).show(self.shown.samples if self.shown else None, empty)
 
     def only_live(self) -> bool:
@@ -309,6 +311,11 @@ class TrainScreen(TrainActions, PlaygroundScreen):
     @on(PaneTabs.Chosen)
     def _pane_chosen(self, message: PaneTabs.Chosen) -> None:
         self.action_focus_pane(message.name)
+
+    def reveal(self, name: str) -> None:
+        """Bring a pane on the screen where it hides behind others."""
+        if self._one_pane_at_a_time:
+            self.action_focus_pane(name)
 
     def action_focus_pane(self, name: str) -> None:
         self._show_pane(name)

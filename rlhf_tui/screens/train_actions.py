@@ -70,6 +70,7 @@ class TrainActions(Screen[None]):
         def playground(self) -> PlaygroundApp: ...
         async def show_run(self, run: Run | None, method: Method | None = None) -> None: ...
         def show_all(self) -> None: ...
+        def reveal(self, name: str) -> None: ...
         def values(self) -> dict[str, Any]: ...
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -89,7 +90,7 @@ class TrainActions(Screen[None]):
                 return run is not None and not run.finished
             case "step":
                 return run is None or run.state == "paused"
-            case "again" | "again_anew" | "pin":
+            case "again" | "again_anew" | "pin" | "sample":
                 return run is not None
             case "fork" | "save" | "longer":
                 return run is not None and run.step > 0
@@ -133,6 +134,7 @@ class TrainActions(Screen[None]):
         values = self.values()
         if run.active or run.resumable:
             await self.playground.ask(Stop, run=run.run)
+            self.playground.toast(f"{run.name} was stopped and stays as it is; this is a new run from its beginning")
         seed = run.seed if run.seed is not None else self.playground.session.seed
         if new_seed:
             taken = {each.seed for each in self.playground.state.runs.values()} | {self.playground.session.seed}
@@ -208,7 +210,9 @@ class TrainActions(Screen[None]):
     def action_longer(self) -> None:
         run = self.shown
         if run is not None:
-            self.playground.tell(Resume, run=run.run, steps=run.steps + max(run.steps // 2, 1))
+            steps = run.steps + max(run.steps // 2, 1)
+            self.playground.tell(Resume, run=run.run, steps=steps)
+            self.playground.toast(f"{run.name} goes on to step {steps} instead of {run.steps}")
 
     @on(KnobForm.Turned)
     @work(group="actions")
@@ -232,7 +236,8 @@ class TrainActions(Screen[None]):
     def action_pin(self) -> None:
         if self.shown is not None:
             self._pin(self.shown, not self.shown.pinned)
-            words = "stays on the charts as an overlay" if self.shown.pinned else "is no overlay any more"
+            stays = "stays on the charts when you look at other runs"
+            words = stays if self.shown.pinned else "is on the charts only while you look at it"
             self.playground.toast(f"{self.shown.name} {words}")
 
     def _pin(self, run: Run, pinned: bool) -> None:
@@ -306,4 +311,5 @@ class TrainActions(Screen[None]):
         )  # fmt: skip
         if isinstance(answer, Samples) and run is not None:
             run.samples = answer
+            self.reveal("samples")
         self.show_all()

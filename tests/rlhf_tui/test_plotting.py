@@ -35,6 +35,12 @@ def test_each_line_ends_in_its_glyph_at_its_height() -> None:
     assert ends.index("●") <= 1 and ends.index("◆") >= 7
 
 
+@pytest.mark.parametrize(("steps", "labels"), [(1, ["1", "2"]), (3, ["1", "2", "3"]), (4, ["1", "2", "3", "4"])])
+def test_a_step_is_named_once_under_a_chart_of_few_steps(steps: int, labels: list[str]) -> None:
+    found = rows_of(draw(ChartData((rising(steps),)), 100, 10))[-1].split()
+    assert [each for each in found if each != "0"] == labels
+
+
 def test_two_lines_with_one_end_keep_two_glyphs() -> None:
     assert {row[-1] for row in rows_of(draw(ChartData((rising(), rising())), 40, 10))} >= {"●", "◆"}
 

@@ -22,6 +22,13 @@ def test_things_are_counted_whole_as_long_as_they_are_few(things: int, written: 
     assert count(things) == written
 
 
+def test_a_span_that_no_label_can_tell_is_drawn_as_a_flat_line() -> None:
+    low, high = value_range([np.array([0.0, 4e-14])])
+    assert low < -1e-4 and high > 1e-4
+    low, high = value_range([np.array([0.0, 4e-9])])
+    assert -1e-9 < low < 0 and 4e-9 < high < 5e-9
+
+
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_no_number_is_wide(value: float) -> None:
     assert len(number(value)) <= 7

@@ -63,6 +63,14 @@ def test_a_task_without_a_gold_rule_goes_by_the_learned_reward() -> None:
     assert (ppo.fields["config"], dpo.fields["reward_run"]) == ({"reward": "learned"}, 2)
 
 
+def test_a_run_that_has_ended_tells_of_one_that_still_trains() -> None:
+    state = state_with(run_state(1), run_state(2, "sft", "stopped", step=4))
+    line = next_step(state, METHODS["sft"], {}, state.runs[2])
+    assert line == "SFT #2 is stopped; SFT #1 still trains: , and . go to other runs"
+    state.apply(run_state(1, "sft", "done", step=9))
+    assert "still trains" not in next_step(state, METHODS["sft"], {}, state.runs[2])
+
+
 def test_runs_that_train_at_once_share_the_time() -> None:
     state = state_with(run_state(1), run_state(2), *(metrics(step, 1) for step in range(1, 6)))
     assert state.runs[1].rate == 1.0

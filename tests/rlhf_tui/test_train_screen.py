@@ -202,6 +202,30 @@ async def test_pin_is_kept_in_the_session_and_a_asks_for_samples(session: Sessio
         assert app.last("Sample") == {"run": 1, "reference": None}
 
 
+def toasts(app: DirectApp) -> list[str]:
+    return [each.message for each in app._notifications]
+
+
+async def test_what_a_key_has_done_is_said_where_nothing_else_shows_it(session: Session) -> None:
+    app = DirectApp(session)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("a")
+        assert app.asked == []  # nobody has written anything yet
+        assert "Press a" not in str(app.screen.query_one("#samples").render())
+        await pilot.press("space", "L")
+        await pilot.pause()
+        assert toasts(app)[-1] == "SFT #1 goes on to step 750 instead of 500"
+        await pilot.press("r")
+        await pilot.pause()
+        assert "SFT #1 was stopped and stays as it is; this is a new run from its beginning" in toasts(app)
+        assert train(app).pane == "charts"
+        await pilot.press("a")
+        await pilot.pause()
+        assert train(app).pane == "samples"  # on a narrow screen they would come unseen
+        await pilot.press("p")
+        assert toasts(app)[-1] == "SFT #2 stays on the charts when you look at other runs"
+
+
 async def test_knobs_before_the_start_go_into_it_and_live_ones_to_the_run(session: Session) -> None:
     app = DirectApp(session)
     async with app.run_test(size=NORMAL) as pilot:
