@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from textual.binding import ActiveBinding
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from core.methods.table import METHODS
@@ -38,7 +39,7 @@ class ActionsProvider(Provider):
     def commands(self) -> Iterator[PaletteCommand]:
         app = cast("PlaygroundApp", self.app)
         seen = set()
-        for active in self.screen.active_bindings.values():
+        for active in sorted(self.screen.active_bindings.values(), key=self._distance):
             binding = active.binding
             if not binding.description or binding.system or not active.enabled or binding.action in seen:
                 continue
@@ -56,6 +57,11 @@ class ActionsProvider(Provider):
             yield PaletteCommand(f"Go to {entry.title}", entry.summary, partial(app.show_screen, entry.name))
         for name in sorted(app.available_themes):
             yield PaletteCommand(f"Theme: {name}", "change the colours", partial(setattr, app, "theme", name))
+
+    @staticmethod
+    def _distance(active: ActiveBinding) -> int:
+        """What the footer shows comes first, and last come Textual's own moves of the focus, which alone have no id."""
+        return 2 if active.binding.id is None else 0 if active.binding.show else 1
 
     async def discover(self) -> Hits:
         for command in self.commands():

@@ -3,6 +3,7 @@
 import time
 
 from rich.text import Text
+from textual import events
 from textual.widgets import RichLog
 
 from rlhf_tui.safe_text import safe_str
@@ -46,7 +47,7 @@ class RunLog(RichLog):
         if self._state is not None:
             self.show(self._state)
 
-    def on_resize(self) -> None:
+    def on_resize(self, event: events.Resize) -> None:
         """Lines are broken when they are written, so at another width they are written anew."""
         width = self.scrollable_content_region.width
         if width in (0, self._width):

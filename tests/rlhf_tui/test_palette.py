@@ -34,6 +34,15 @@ async def test_every_method_is_offered_once_whether_or_not_it_has_a_key(session:
                 assert names.count(method.title) == 1, (screen, method.title)
 
 
+async def test_what_the_footer_shows_comes_first_and_moves_of_the_focus_last(session: Session) -> None:
+    app = DirectApp(session)
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        names = [each.name for each in offered(app)]
+        assert names[:3] == ["Start", "Step", "Race"]
+        assert names.index("Quit") < names.index("Previous method") < names.index("Focus Next")
+
+
 @pytest.mark.parametrize("name", [list(METHODS)[9]])
 async def test_a_method_is_found_by_name_from_another_screen(session: Session, name: str) -> None:
     app = DirectApp(session)
