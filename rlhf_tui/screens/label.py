@@ -155,7 +155,9 @@ class LabelScreen(LabelActions, PlaygroundScreen):
         )
 
     def _line(self, selector: str, content: Content) -> None:
-        self.query_one(selector, Static).update(content, layout=False)
+        line = self.query_one(selector, Static)
+        if not isinstance(line.content, Content) or not content.is_same(line.content):
+            line.update(content, layout=False)
 
     def why_nothing(self) -> str:
         """Why nothing is on the desk, and what would help."""

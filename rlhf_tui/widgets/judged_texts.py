@@ -35,7 +35,8 @@ class TextPane(VerticalScroll, can_focus=False):
         yield Static()
 
     def show(self, text: Content, title: str, marked: bool = False) -> None:
-        self.border_title = title
+        if title != self.border_title:  # which draws the whole box, the same title too
+            self.border_title = title
         self.set_class(marked, "-marked")
         text = text if text.plain else Content.styled(EMPTY, "dim")
         # To lay out the screen anew costs more than all else here, and a text that stays on its line needs none.

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widgets import Static
 
 from core.preferences.conversion import count_labels, decided_pairs
 from core.preferences.labels import LabelRecord
@@ -13,6 +12,7 @@ from core.preferences.pair_checks import check_pairs
 from core.preferences.quality import label_quality
 from rlhf_tui.labelling.desk import sources_line
 from rlhf_tui.safe_text import safe_text
+from rlhf_tui.widgets.still_text import StillText
 
 NO_BREAK = "\u00a0\u00a0"
 Gold = Callable[[str, str], float]
@@ -47,10 +47,10 @@ class LabelPanel(VerticalScroll, can_focus=False):
     """
 
     def compose(self) -> ComposeResult:
-        yield Static()
+        yield StillText()
 
     def on_mount(self) -> None:
         self.border_title = "quality"
 
     def show(self, content: Content) -> None:
-        self.query_one(Static).update(content)
+        self.query_one(StillText).show(content)

@@ -66,6 +66,14 @@ class Terminal:
         self.bytes += new
         return bytes(new)
 
+    def next_bytes(self, timeout: float) -> bytes:
+        """What comes first, as soon as it has come; b"" when nothing does."""
+        if not self.answered(timeout):
+            return b""
+        chunk = os.read(self._fd, 65_536)
+        self.bytes += chunk
+        return chunk
+
     def answered(self, timeout: float) -> bool:
         """Wait for the first byte that comes, and leave it there to be read."""
         return bool(select.select([self._fd], [], [], timeout)[0])

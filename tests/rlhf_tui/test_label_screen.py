@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from app_helpers import screen_lines
 from labelling_app import LabellingApp, label_screen
+from textual._compositor import Compositor
+from textual.widget import Widget
 from textual.widgets import DataTable, Input, Static
 
 from core.config import parse_short
@@ -18,6 +20,7 @@ from core.preferences.selection import ChosenFour, ChosenPair
 from core.store import Session
 from core.tasks.table import CONTENT, TASKS, task_content
 from rlhf_tui.labelling.options import SETTING
+from rlhf_tui.screens.label import QUIET
 from rlhf_tui.screens.label_browser import LabelBrowser
 from rlhf_tui.screens.prompt import PromptScreen
 from rlhf_tui.widgets.judged_texts import TextPane
@@ -79,6 +82,35 @@ async def test_each_keypress_is_a_label(app: LabellingApp, session: Session, cou
         ] == expected
         assert len({each.id for each in stored}) == count
         assert count // 25 <= sum(each.reason is Reason.REPEAT for each in stored) <= count // 5
+
+
+async def test_a_key_draws_the_texts_that_changed_and_lays_out_nothing(
+    app: LabellingApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that is drawn stands between a key and the next pair: not the boxes, nor the lines that say the same."""
+    async with app.run_test(size=NORMAL) as pilot:
+        await begun(app, pilot)
+        await pilot.press("2")  # from here on the lines below have something to say
+        await pilot.pause(QUIET + 0.3)
+        drawn: set[Widget] = set()
+        update_widgets = Compositor.update_widgets
+
+        def update(compositor: Compositor, widgets: set[Widget]) -> None:
+            drawn.update(widgets)
+            update_widgets(compositor, widgets)
+
+        def never(*_: object, **__: object) -> None:
+            raise AssertionError("the whole screen")
+
+        monkeypatch.setattr(Compositor, "update_widgets", update)
+        for name in ("reflow", "render_full_update"):
+            monkeypatch.setattr(Compositor, name, never)
+        before = boxes(app)
+        await pilot.press("2")
+        await pilot.pause()
+        assert boxes(app) != before
+        assert all(isinstance(each, Static) for each in drawn)
+        assert not {"guideline", "scale"} & {each.id for each in drawn}
 
 
 async def test_a_label_says_all_that_was_known_when_it_was_given(app: LabellingApp, session: Session) -> None:
