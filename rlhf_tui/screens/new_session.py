@@ -108,7 +108,7 @@ class NewSessionScreen(ModalScreen[Path | None]):
     async def preview(self) -> None:
         """What the task is like, with these options and this seed."""
         kind = TASKS[self.basics.task]
-        lines = [safe_text(kind.title, style="bold"), safe_text(f"{kind.summary}.")]
+        lines = [safe_text(kind.title, style="bold"), safe_text(f"{kind.summary[:1].upper()}{kind.summary[1:]}.")]
         try:
             plan = await self._plan()
         except (ConfigError, TaskError, OSError, ValueError) as error:
@@ -161,14 +161,14 @@ def _about(plan: Plan) -> list[Content]:
     lines = [
         safe_text(f"{len(task.alphabet)} letters: {letters}", style="$text-secondary"),
         safe_text(
-            f"{len(task.prompts)} prompts, {len(task.held_out_prompts)} held out · {len(task.demonstrations)} "
+            f"{len(task.prompts):,} prompts, {len(task.held_out_prompts)} held out · {len(task.demonstrations):,} "
             f"demonstrations{f' · {len(task.pairs)} pairs' if task.pairs else ''} · "
             f"{'a gold rule' if task.gold else 'no gold rule'} · {weights:,} weights",
             style="$text-muted",
         ),
     ]
     if task.guideline:
-        lines.append(safe_text(f"Better: {task.guideline}"))
+        lines.append(safe_text(f"Asked for labels: {task.guideline}"))
     lines += [safe_text(f"! {note}", style="$text-warning") for note in task.notes]
     shown = task.demonstrations[:SHOWN]
     if shown:

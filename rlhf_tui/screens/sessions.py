@@ -15,7 +15,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from core.engine.protocol import Event, RunState
+from core.engine.protocol import Event, Metrics, RunState
 from core.methods.table import method_title
 from core.store import Session, StoreError
 from core.store.locations import glance_at_sessions, list_sessions, list_trash
@@ -38,6 +38,7 @@ SORTS = {
     "size": lambda each: -each.size,
     "runs": lambda each: -each.runs,
 }
+_LOOK_AROUND = 0.5  # seconds between two looks at what the engine has told
 _LOOK = 0.12  # seconds that the cursor rests on a session before its runs are read
 
 
@@ -46,7 +47,6 @@ class SessionsScreen(SessionsActions, PlaygroundScreen):
     CSS_PATH = "sessions.tcss"
     AUTO_FOCUS = "#list"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("v", "other_pane", "Runs", id="sessions.pane", tooltip="Between the sessions and the runs of one"),
         Binding("escape", "all_sessions", "All", show=False, id="sessions.all",
                 tooltip="Out of the search, out of the trash"),
     ]  # fmt: skip
@@ -72,10 +72,10 @@ class SessionsScreen(SessionsActions, PlaygroundScreen):
 
     def on_mount(self) -> None:
         self.query_one("#list", LineList).head = self._head
-        self.query_one("#tree", LineList).border_subtitle = "v: here and back"
+        self.query_one("#tree", LineList).border_subtitle = self._way()
         self.restore(self.playground.saved_ui_of(self))
         self.read_again()
-        self.set_interval(0.5, self._look_around)
+        self.set_interval(_LOOK_AROUND, self._look_around)
 
     @property
     def saves(self) -> Path:
@@ -124,7 +124,7 @@ class SessionsScreen(SessionsActions, PlaygroundScreen):
         kind = "trash" if self.trash else "sessions"
         list_.border_title = f"{kind}  {len(matching)}" + (f" of {len(self.found)}" if words else "")
         list_.border_subtitle = (
-            "u restores  Esc back" if self.trash else f"by {self.sort_by}  Enter opens  n new  / search"
+            "u restores  Esc back" if self.trash else f"by {self.sort_by}  Enter opens  v its runs  / search"
         )
         list_.empty = "The trash is empty." if self.trash and not words else "No session matches."
         rows = [Row(each.folder, partial(self._session_row, each)) for each in matching]
@@ -237,6 +237,7 @@ class SessionsScreen(SessionsActions, PlaygroundScreen):
         if run is None:
             return Content("")
         start = f" from {run.parent_step}" if run.parent is not None and run.parent_step is not None else ""
+        start = "" if run.name.endswith(start) else start  # as a fork is called
         right = f"{run.step}/{run.steps} {duration(run.seconds):>8}"
         marks = ("★" if run.pinned else "") + ("✎" if run.notes else "")
         head = Content.styled(lead, "dim") + Content(f"{STATE_GLYPHS.get(run.state, '?')} ")
@@ -255,10 +256,10 @@ class SessionsScreen(SessionsActions, PlaygroundScreen):
             facts.update(safe_text(self._trouble, style="$text-error"))
             return
         lines = [safe_text(f"{summary.title}", style="bold")]
-        made = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.created))
+        labels = f"{summary.labels:,} label{'' if summary.labels == 1 else 's'}"
         lines.append(
             safe_text(
-                f"{summary.task} · seed {summary.seed} · {summary.labels} labels · made {made}", style="$text-muted"
+                f"{summary.task} · seed {summary.seed} · {labels} · made {ago(summary.created)}", style="$text-muted"
             )
         )
         run = self.run_at_cursor()
@@ -279,12 +280,16 @@ class SessionsScreen(SessionsActions, PlaygroundScreen):
         """Do the runs shown belong to the session that is open, so that something can be done to them?"""
         return self.looked_at is not None and self.is_open(self.looked_at) and not self.trash
 
-    def action_other_pane(self) -> None:
-        self.query_one("#list" if self.in_tree else "#tree").focus()
+    def action_go_to(self, pane: str) -> None:
+        self.query_one(f"#{pane}").focus()
+
+    def _way(self) -> str:
+        """What Enter and v do, said below the runs."""
+        return "Enter watches it  v back to the sessions" if self.in_tree else "v: to the runs"
 
     def on_descendant_focus(self) -> None:
-        in_tree = self.in_tree
-        self.set_class(in_tree, "-runs")
+        self.set_class(self.in_tree, "-runs")
+        self.query_one("#tree", LineList).border_subtitle = self._way()
         self.refresh_bindings()
 
     # --- hooks of the app --------------------------------------------------------------------------------------
@@ -297,8 +302,8 @@ class SessionsScreen(SessionsActions, PlaygroundScreen):
                 self.show_tree()
 
     def engine_event(self, event: Event) -> None:
+        self._stale = self._stale or isinstance(event, RunState | Metrics)
         if isinstance(event, RunState):
-            self._stale = True
             run = self.playground.state.runs.get(event.run)
             if run is not None and run.seed is None:
                 adopt(self.playground.session, run)

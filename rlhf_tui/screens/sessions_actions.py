@@ -38,6 +38,8 @@ class SessionsActions(Screen[None]):
     """The keys of the Sessions screen; r and x mean the run where the tree has the focus, else the session."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("v", "go_to('tree')", "Runs", id="sessions.pane", tooltip="To the runs of the session"),
+        Binding("v", "go_to('list')", "Sessions", id="sessions.pane_back", tooltip="Back to the sessions"),
         Binding("n", "new", "New", id="sessions.new", tooltip="A new session: task, seed, backbone"),
         Binding("slash", "search", "Search", key_display="/", id="sessions.search",
                 tooltip="Find by title, name or task"),
@@ -86,8 +88,12 @@ class SessionsActions(Screen[None]):
         match action:
             case "fork" | "notes" | "pin" | "copy":
                 return in_tree
-            case "duplicate" | "new" | "sort" | "export" | "import":
+            case "go_to":
+                return parameters != ("tree" if in_tree else "list",)
+            case "duplicate" | "sort" | "export":
                 return not in_tree and not self.trash
+            case "new" | "import":
+                return not self.trash
             case "rename":
                 return not self.trash
             case "delete":
@@ -293,10 +299,13 @@ class SessionsActions(Screen[None]):
 
     def action_pin(self) -> None:
         run = self._own_run()
-        session = self.playground.session
-        if run is not None and self.playground.keep(lambda: session.runs.update(run.run, pinned=not run.pinned)):
-            run.pinned = not run.pinned
+        if run is not None:
+            self._pin(run, not run.pinned)
             self.show_tree(run.run)
+
+    def _pin(self, run: "Run", pinned: bool) -> None:
+        if self.playground.keep(lambda: self.playground.session.runs.update(run.run, pinned=pinned)):
+            run.pinned = pinned
 
     def _delete_run(self) -> None:
         run = self._own_run()
@@ -348,7 +357,7 @@ class SessionsActions(Screen[None]):
                 return
             answer = await self.playground.ask(Fork, run=run.run, step=step, config=config)
             if isinstance(answer, RunState):
-                self._pin_parent(run)
+                self._pin(run, True)
                 await self._watch(self.playground.state.runs[answer.run])
 
         self.app.push_screen(
@@ -360,11 +369,6 @@ class SessionsActions(Screen[None]):
             ),
             fork,
         )  # fmt: skip
-
-    def _pin_parent(self, run: "Run") -> None:
-        session = self.playground.session
-        if self.playground.keep(lambda: session.runs.update(run.run, pinned=True)):
-            run.pinned = True
 
     def action_copy(self) -> None:
         run = self.run_at_cursor()

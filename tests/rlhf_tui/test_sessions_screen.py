@@ -13,6 +13,7 @@ from app_helpers import DirectApp, screen_lines
 from scripted_engine import ScriptedRun
 from textual.widgets import Input
 
+from core.engine.protocol import Metrics
 from core.store import Session
 from core.store.locations import list_sessions, list_trash
 from core.tasks.table import CONTENT
@@ -253,6 +254,27 @@ async def test_the_tree_of_runs_and_what_can_be_done_to_one(app: DirectApp) -> N
         await pilot.press("x", "down", "enter")
         await shown(pilot, lambda: 2 not in app.state.runs)
         assert app.last("Delete") == {"run": 2}
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_runs_follow_what_trains_and_the_way_there_and_back_is_said(
+    app: DirectApp, size: tuple[int, int]
+) -> None:
+    async with app.run_test(size=size) as pilot:
+        await go_to(pilot, "alpha")
+        assert any("v its runs" in line for line in screen_lines(app))
+        assert "v Runs" in screen_lines(app)[-1]
+        await pilot.press("v")
+        await shown(pilot, lambda: any("v back to the sessions" in line for line in screen_lines(app)))
+        assert "v Sessions" in screen_lines(app)[-1] and "n New" in screen_lines(app)[-1]
+        app.take(Metrics(run=2, step=5, completions=10, seconds=1.0, values={"loss": 1.0}))
+        await shown(pilot, lambda: any(" 5/9 " in line for line in screen_lines(app)))
+        app.state.runs[2].title = "PPO from 9"  # as the engine names a fork
+        sessions(app).show_tree()
+        await shown(pilot, lambda: any("PPO from 9" in line for line in screen_lines(app)))
+        assert not any("from 9 from 9" in line for line in screen_lines(app))
+        await pilot.press("v")
+        await shown(pilot, lambda: any("v its runs" in line for line in screen_lines(app)))
 
 
 async def test_a_fork_starts_here_with_a_knob_changed_and_is_overlaid_on_its_parent(app: DirectApp) -> None:
