@@ -135,6 +135,8 @@ class TrainScreen(TrainActions, PlaygroundScreen):
         self._show_samples()
         self.query_one(KnobForm).show(self.method, self.values(), self.only_live())
         line = next_step(state, self.method, self.drafts.get(self.method.name, {}), self.shown)
+        if self._starting:
+            line = f"{self.method.title} is starting: its data are prepared …"
         self.query_one("#hint", StillText).show(safe_text(line))
         # The footer makes its keys anew for this, which costs more than the rest together.
         offered = [self.check_action(action, ()) for action in _CHANGING_ACTIONS]

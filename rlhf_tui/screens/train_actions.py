@@ -109,10 +109,12 @@ class TrainActions(Screen[None]):
             self.playground.toast(plan.obstacle, severity="warning")
             return None
         self._starting = True
+        self.show_all()
         try:
             answer = await self.playground.ask(Start, **plan.fields, paused=paused)
         finally:
             self._starting = False
+            self.show_all()
         return await self._follow(answer, plan.fields)
 
     async def _follow(self, answer: object, fields: dict[str, Any]) -> Run | None:
@@ -207,12 +209,13 @@ class TrainActions(Screen[None]):
         if self.shown is not None:
             self.playground.tell(Stop, run=self.shown.run)
 
-    def action_longer(self) -> None:
+    @work(group="actions")
+    async def action_longer(self) -> None:
         run = self.shown
         if run is not None:
-            steps = run.steps + max(run.steps // 2, 1)
-            self.playground.tell(Resume, run=run.run, steps=steps)
-            self.playground.toast(f"{run.name} goes on to step {steps} instead of {run.steps}")
+            before, steps = run.steps, run.steps + max(run.steps // 2, 1)
+            if await self.playground.ask(Resume, run=run.run, steps=steps) is not None:
+                self.playground.toast(f"{run.name} goes on to step {steps} instead of {before}")
 
     @on(KnobForm.Turned)
     @work(group="actions")

@@ -1,5 +1,6 @@
 """Every key of the Train screen: what it asks of the engine first, then what the screen says."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from app_helpers import DirectApp, screen_lines
 from textual.widgets import Input
 
+from core.engine.protocol import Command, Event, Start
 from core.store import Session
 from rlhf_tui.screens.prompt import PromptScreen
 from rlhf_tui.screens.train import TrainScreen
@@ -224,6 +226,28 @@ async def test_what_a_key_has_done_is_said_where_nothing_else_shows_it(session: 
         assert train(app).pane == "samples"  # on a narrow screen they would come unseen
         await pilot.press("p")
         assert toasts(app)[-1] == "SFT #2 stays on the charts when you look at other runs"
+
+
+async def test_a_start_that_takes_long_is_said_at_once(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = DirectApp(session)
+    prepared = asyncio.Event()
+    ask = app.ask
+
+    async def slow(command: type[Command], **fields: object) -> Event | None:
+        if command is Start:
+            await prepared.wait()
+        return await ask(command, **fields)
+
+    monkeypatch.setattr(app, "ask", slow)
+    async with app.run_test(size=NORMAL) as pilot:
+        await pilot.press("space")
+        await pilot.pause()
+        assert "SFT is starting" in screen_lines(app)[2]
+        await pilot.press("space", "s")  # pressed again meanwhile: it starts once
+        prepared.set()
+        await pilot.pause(0.1)
+        assert "SFT #1 is learning" in screen_lines(app)[2]
+        assert [name for name, _ in app.asked] == ["Start"]
 
 
 async def test_knobs_before_the_start_go_into_it_and_live_ones_to_the_run(session: Session) -> None:
