@@ -157,7 +157,7 @@ class SessionKeeping(App[None]):
         words = " (read-only)" if new.read_only else ""
         self.toast(f"opened {new.title}{words}")
         if self.state.engine == "ready":  # one that is starting asks by itself
-            self.ask_about_code()
+            self.call_later(self.ask_about_code)  # on the screen that is gone to now
 
     def ask_about_code(self) -> None:
         """A session that names a function nobody has allowed on this machine is open without it: let it be allowed."""

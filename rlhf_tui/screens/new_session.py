@@ -170,7 +170,8 @@ def _about(plan: Plan) -> list[Content]:
     if task.guideline:
         lines.append(safe_text(f"Asked for labels: {task.guideline}"))
     lines += [safe_text(f"! {note}", style="$text-warning") for note in task.notes]
-    shown = task.demonstrations[:SHOWN]
+    first = {each.prompt: each for each in reversed(task.demonstrations)}  # many prompts have many demonstrations
+    shown = [*reversed(first.values()), *(each for each in task.demonstrations if each not in first.values())][:SHOWN]
     if shown:
         lines += [Content(""), Content.styled("demonstrations", "dim")]
         width = min(max(cell_len(safe_str(each.prompt, 24)) for each in shown), 24)

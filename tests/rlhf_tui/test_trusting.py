@@ -14,6 +14,7 @@ from core.trust import is_trusted, trust, trusted
 from rlhf_tui import cli
 from rlhf_tui.screens.choose import ChooseScreen
 from rlhf_tui.tasks import code_to_allow, task_of
+from rlhf_tui.widgets.line_list import LineList
 
 GOLD = "trap_rules:gold"
 
@@ -76,6 +77,23 @@ async def test_opening_it_asks_and_goes_on_without_by_default(
         assert task_of(app.session).gold is None and len(task_of(app.session).demonstrations) > 0
         assert code_to_allow(app.session) == GOLD
     assert not sprung.exists() and not is_trusted(GOLD)
+
+
+async def test_it_is_asked_on_the_screen_that_opening_leads_to(app: DirectApp, saves: Path, sprung: Path) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        for _ in range(100):
+            await pilot.pause(0.02)
+            if len(app.screen.query_one("#list", LineList).rows) == 2:
+                break
+        keys = [row.key.name for row in app.screen.query_one("#list", LineList).rows]
+        app.screen.query_one("#list", LineList).go_to(keys.index("theirs"))
+        await pilot.press("enter")
+        for _ in range(100):
+            await pilot.pause(0.02)
+            if isinstance(app.screen, ChooseScreen):
+                break
+        assert isinstance(app.screen, ChooseScreen) and app.current_mode == "train"
+    assert not sprung.exists()
 
 
 async def test_allowing_it_opens_the_session_anew_in_the_engine_and_asks_no_more(
