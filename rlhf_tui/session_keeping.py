@@ -174,8 +174,8 @@ class SessionKeeping(App[None]):
                 await self._allow(name)
 
         about = (
-            f"Its gold reward is {name}, Python code on this machine. To use it is to run it, with all you may do. "
-            "Without it everything else of the session works."
+            f"Its gold reward is {name}, Python code on this machine. To use it is to run it with all your rights. "
+            "Without it, everything else of the session works."
         )
         options = [(None, "Go on without it"), (True, "Allow it on this machine: I know it")]
         self.push_screen(ChooseScreen("This session names a function", about, options), chosen)
