@@ -116,9 +116,12 @@ class KnobList(ScrollView, can_focus=True):
 
     def action_move(self, distance: int) -> None:
         self.at = min(max(self.at + distance, 0), max(len(self.knobs) - 1, 0))
-        self.scroll_to_region(Region(0, self.at, 1, 1), animate=False, force=True)
+        self._scroll_to_cursor()
         self.refresh()
         self.post_message(self.Moved())
+
+    def _scroll_to_cursor(self) -> None:
+        self.scroll_to_region(Region(0, self.at, 1, 1), animate=False, force=True)
 
     def action_edit(self) -> None:
         knob = self.knob
@@ -152,6 +155,7 @@ class KnobList(ScrollView, can_focus=True):
 
     def on_resize(self) -> None:
         self.virtual_size = Size(self.size.width, len(self.knobs))
+        self._scroll_to_cursor()  # a long explanation below leaves fewer lines
 
 
 class KnobForm(Vertical):

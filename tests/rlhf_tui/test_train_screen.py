@@ -287,6 +287,21 @@ async def test_a_changed_knob_has_its_star_beside_the_scrollbar(session: Session
         assert "300*" in row  # a quarter more than 240
 
 
+@pytest.mark.parametrize("size", [(80, 24), NORMAL])
+async def test_the_knob_at_the_cursor_is_on_the_screen_however_long_its_explanation(
+    session: Session, size: tuple[int, int]
+) -> None:
+    app = DirectApp(session)
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("4", "k")
+        await pilot.pause()
+        knobs = app.screen.query_one(KnobList)
+        for _ in knobs.knobs[1:]:
+            await pilot.press("down")
+            await pilot.pause()
+            assert 0 <= knobs.at - knobs.scroll_offset.y < knobs.size.height, knobs.knob
+
+
 async def test_the_field_of_a_knob_says_its_keys(session: Session) -> None:
     app = DirectApp(session)
     async with app.run_test(size=NORMAL) as pilot:

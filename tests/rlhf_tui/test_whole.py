@@ -1,6 +1,8 @@
 """The whole of it as a person has it: keys into a real pseudo-terminal, the real engine behind the app."""
 
+import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from test_terminal import children_of, gone
 from core.config import knobs
 from core.methods.table import METHODS
 from core.store import Session
+from rlhf_tui.screens.new_session import form_of
 
 DOWN = "\x1b[B"
 
@@ -52,7 +55,7 @@ def type_knobs(terminal: Terminal, method: str, values: dict[str, int]) -> None:
 
 
 def train(terminal: Terminal, method: str, **values: int) -> None:
-    terminal.send(str(list(METHODS).index(method) + 1))
+    terminal.send(f"{list(METHODS).index(method) + 1}k")
     terminal.wait_for(f"knobs of {METHODS[method].title}")
     type_knobs(terminal, method, values)
     terminal.send(" ")
@@ -88,6 +91,69 @@ def test_a_person_trains_sft_a_reward_model_and_ppo_and_finds_them_again(
     again.wait_for("SFT #1 is done", "3/3 steps")
     again.send("q")
     assert again.ended() == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+def test_a_person_makes_a_session_of_three_files_and_trains_on_them(
+    terminals: list[Terminal], folder: Path, size: tuple[int, int]
+) -> None:
+    data = folder.parent / "data"
+    data.mkdir()
+    rows = [
+        ("春天", "花开了", "风大"),
+        ("夏天", "很凉快", "太热"),
+        ("秋天", "果子熟了", "叶子掉"),
+        ("冬天", "看雪", "冷"),
+    ]
+    (data / "d.tsv").write_text("".join(f"{prompt}\t{chosen}\n" for prompt, chosen, _ in rows))
+    (data / "p.txt").write_text("".join(f"{prompt}\n" for prompt, _, _ in rows))
+    pairs = [{"prompt": prompt, "chosen": chosen, "rejected": rejected} for prompt, chosen, rejected in rows]
+    (data / "pairs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in pairs))
+
+    terminal = Terminal(app_command(folder, "--threads", "1", scripted=False), *size)
+    terminals.append(terminal)
+    terminal.wait_for("Press space", timeout=60)
+    terminal.send("[")
+    terminal.wait_for("n New")
+    terminal.send("n")
+    terminal.wait_for("knobs of Word chain")
+    terminal.send(f"{DOWN}-")
+    terminal.wait_for("knobs of Your own data", "name a file of demonstrations")
+    fields = [each.name for each in knobs(form_of("custom"))]
+    files = [("demonstrations", "d.tsv"), ("prompts", "p.txt"), ("pairs", "gone.jsonl"), ("pairs", "pairs.jsonl")]
+    for name, file in files:
+        terminal.send("\x1b[H" + DOWN * fields.index(name))
+        terminal.read(0.2)
+        terminal.send("\r")
+        terminal.wait_for("Enter sets")
+        terminal.read(0.3)
+        terminal.send(f"{data / file}\r")
+        terminal.wait_for("no such file" if file == "gone.jsonl" else f"{file}*")
+    terminal.wait_for("4 pairs")
+    terminal.send("c")
+    terminal.wait_for("new session · custom", "Press space")
+    shutil.rmtree(data)
+
+    train(terminal, "sft", steps=3)
+    train(terminal, "rm", steps=3)
+    terminal.send("4k")
+    terminal.wait_for("knobs of DPO")
+    terminal.send("\x1b[H" + DOWN * [each.name for each in knobs(METHODS["dpo"].config)].index("pairs"))
+    terminal.read(0.3)
+    terminal.send("\r")  # online becomes automatic: the task's own
+    terminal.wait_for("automatic*")
+    train(terminal, "dpo", steps=2)
+    train(terminal, "ppo", steps=2, batch_size=32)
+    terminal.send("q")
+    assert terminal.ended() == 0
+    with Session.open(folder.parent / "new-session") as session:
+        runs = session.runs.all()
+        assert [(run.method, run.state, run.step) for run in runs] == [
+            ("sft", "done", 3), ("rm", "done", 3), ("dpo", "done", 2), ("ppo", "done", 2),
+        ]  # fmt: skip
+        assert runs[2].inputs["pair_counts"] == {"task": 4}
+        assert runs[3].config["reward"] == "learned"
 
 
 @pytest.mark.long
