@@ -42,10 +42,12 @@ class Knob:
             return " | ".join(self.choices)
         if self.type is bool:
             return "true | false"
-        low = (
-            f"> {self.above:g}" if self.above is not None else f"≥ {self.minimum:g}" if self.minimum is not None else ""
-        )
-        high = f"≤ {self.maximum:g}" if self.maximum is not None else ""
+        low = ""
+        if self.minimum is not None:
+            low = f"≥ {_bound(self.minimum)}"
+        if self.above is not None:
+            low = f"> {_bound(self.above)}"
+        high = f"≤ {_bound(self.maximum)}" if self.maximum is not None else ""
         return ", ".join(part for part in (low, high) if part) or ("any number" if self.type is not str else "any text")
 
     def parse(self, text: str) -> Any:
@@ -90,6 +92,10 @@ class Knob:
         if outside:
             shown = f"{number:g}" if abs(number) < LARGEST else f"a number of {len(str(abs(number)))} digits"
             raise ConfigError(f"{self.name} must be {self.range}, not {shown}")
+
+
+def _bound(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) and abs(value) < 1e12 else f"{value:g}"
 
 
 def _kind(type_: type) -> str:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from core.config import (
     Config,
     ConfigError,
+    Knob,
     change,
     find_knob,
     knob,
@@ -231,3 +232,14 @@ def test_a_method_is_whole(method):
     for chart in method.charts:
         assert all((chart.title, chart.metrics, chart.meaning, chart.misreading))
     assert method.headline in {name for chart in method.charts for name in chart.metrics}
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"minimum": 1, "maximum": 1_000_000}, "≥ 1, ≤ 1,000,000"), ({"above": 0, "maximum": 0.5}, "> 0, ≤ 0.5"),
+        ({"maximum": 2**53}, "≤ 9.0072e+15"), ({"minimum": 0.01}, "≥ 0.01"),
+    ],
+)  # fmt: skip
+def test_a_range_is_written_as_a_person_writes_numbers(limits, said):
+    assert Knob("x", float, 1.0, "", **limits).range == said
