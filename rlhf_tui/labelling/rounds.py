@@ -87,9 +87,12 @@ def _progress(run: Run | None) -> str:
 
 
 def plan_retrain(state: AppState, labels: Sequence[LabelRecord], options: LabelOptions) -> StartPlan:
-    """SFT where there is none yet, else a reward model on the labels."""
+    """SFT where there is none yet, else a reward model on the labels; no second one while the first still trains."""
     if state.newest_usable("sft") is None:
-        return plan_start(state, METHODS["sft"], {})
+        return _unless_active(state.newest("sft")) or plan_start(state, METHODS["sft"], {})
+    waiting = _unless_active(newest_reward(state))
+    if waiting is not None:
+        return waiting
     count = label_count(labels)
     if count < FEWEST_PAIRS:
         return StartPlan(obstacle=f"label at least {FEWEST_PAIRS} pairs first: there are {count} to learn from")
@@ -99,8 +102,18 @@ def plan_retrain(state: AppState, labels: Sequence[LabelRecord], options: LabelO
     return plan
 
 
+def _unless_active(run: Run | None) -> StartPlan | None:
+    """The obstacle that a run which still trains is: a key pressed twice must not start two."""
+    if run is None or not run.active:
+        return None
+    return StartPlan(obstacle=f"{run.name} is still training: {run.step} of {run.steps} steps")
+
+
 def plan_align(state: AppState, labels: Sequence[LabelRecord], options: LabelOptions) -> StartPlan:
     """PPO on the newest reward model, or DPO straight on the labels; both from the reference."""
+    waiting = _unless_active(_aligned(state))
+    if waiting is not None:
+        return waiting
     if options.align == "dpo":
         count = len(decided_pairs(for_training(labels)))
         if count < FEWEST_PAIRS:

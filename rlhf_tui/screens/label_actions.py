@@ -266,7 +266,10 @@ class LabelActions(Screen[None]):
         answer = await self.playground.ask(Start, **plan.fields)
         if isinstance(answer, RunState):
             # Not a toast: that would lie over the keys and lines that a person goes on with.
-            self.said = f"{self.playground.state.runs[answer.run].name} trains; you can go on labelling"
+            labelling = "; you can go on labelling" if self.desk.item is not None else ""
+            self.said = f"{self.playground.state.runs[answer.run].name} trains{labelling}"
+            if not labelling:
+                self.fill()  # and say what is waited for
             self.show_item()
             self.settle()
 

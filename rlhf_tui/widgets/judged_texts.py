@@ -84,8 +84,9 @@ class JudgedTexts(Vertical, can_focus=True):
         yield Static(id="nothing")
 
     def show_nothing(self, why: str) -> None:
-        """Say why there is nothing to judge."""
-        self.query_one("#nothing", Static).update(safe_text(why))
+        """Say why there is nothing to judge, in one or more paragraphs."""
+        paragraphs = [safe_text(each, 400) for each in why.split("\n\n")]
+        self.query_one("#nothing", Static).update(Content("\n\n").join(paragraphs))
         self.set_class(True, "-nothing")
 
     def show_pair(self, pair: ChosenPair, marks: str = "") -> None:

@@ -234,10 +234,12 @@ async def test_a_collapsed_model_is_said_to_be_one(app: LabellingApp) -> None:
 async def test_without_a_model_the_screen_says_which_key_trains_one(app: LabellingApp) -> None:
     async with app.run_test(size=NORMAL) as pilot:
         await pilot.pause(0.3)
-        assert "Press t to train SFT." in text(app)
-        await pilot.press("t")
+        assert "Press t to train SFT." in text(app) and "↵" not in text(app)
+        await pilot.press("t", "t")
         await pilot.pause()
-        assert app.last("Start")["method"] == "sft"
+        starts = [fields["method"] for name, fields in app.asked if name == "Start"]
+        assert starts == ["sft"]  # a key pressed twice starts one run
+        assert "SFT is still training (40 of 500)" in text(app) and "no reference yet" not in text(app)
 
 
 async def test_a_round_is_a_key_per_stage(app: LabellingApp, session: Session) -> None:

@@ -250,6 +250,10 @@ def test_the_stages_lead_round_by_round() -> None:
     assert new_labels(runs, labels) == 0 and now(runs, labels) == "align"
     runs.runs[3] = Run(3, "ppo", "", "running", step=1, steps=9)
     assert now(runs, labels) == "label"  # while it trains
+    assert plan_align(runs, labels, LabelOptions()).obstacle == "PPO #3 is still training: 1 of 9 steps"
+    runs.runs[2].state = "running"
+    assert "#2 is still training" in plan_retrain(runs, labels, LabelOptions()).obstacle
+    runs.runs[2].state = "done"
     runs.runs[3].state = "done"
     assert now(runs, labels) == "label"
     assert plan_retrain(runs, labels, LabelOptions(ensemble=5)).fields["title"] == "Reward model, round 2"
