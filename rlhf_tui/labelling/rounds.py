@@ -64,13 +64,14 @@ def stages(state: AppState, labels: Sequence[LabelRecord]) -> list[Stage]:
         ]  # fmt: skip
     fresh = new_labels(state, labels)
     behind = reward is not None and (policy is None or policy.run < reward.run)  # the policy, behind the reward model
+    due = behind and reward is not None and not reward.active
     now = "retrain" if fresh >= ENOUGH_NEW else "align" if behind else "label"
     if (reward is not None and reward.active) or (policy is not None and policy.active):
         now = "label"  # while it trains
     return [
         Stage("1–7", "label", f"{fresh} new", now == "label"),
         Stage("t", "retrain", _progress(reward), now == "retrain"),
-        Stage("p", "align", "due" if behind else _progress(policy), now == "align"),
+        Stage("p", "align", "due" if due else _progress(policy), now == "align"),
         Stage("c", "sample again", ""),
     ]
 
@@ -120,7 +121,8 @@ def plan_align(state: AppState, labels: Sequence[LabelRecord], options: LabelOpt
             return StartPlan(obstacle=f"label at least {FEWEST_PAIRS} pairs first: there are {count} decided ones")
         plan = plan_start(state, METHODS["dpo"], {"pairs": "labels"})
     else:
-        plan = plan_start(state, METHODS["ppo"], {"reward": "learned"})
+        waiting = _unless_active(newest_reward(state))
+        plan = waiting or plan_start(state, METHODS["ppo"], {"reward": "learned"})
     if not plan.obstacle:
         plan.fields["title"] = f"{METHODS[plan.fields['method']].title}, round {max(1, round_number(state) - 1)}"
     return plan
@@ -138,7 +140,7 @@ def effect_line(change: ModelChange, honest: bool, after: Scores) -> str:
     """``accuracy 71% → 78% on 45 labels; 6 pairs flipped …: 'crane' now above 'drsk'``."""
     line = change.line()
     if not honest:
-        line += " (labels it learned from: none are held out yet)"
+        line += " (it learned from them: too few are held out yet)"
     examples = []
     for each in change.flipped[:2]:
         left, right = after[each.id]
@@ -154,5 +156,5 @@ def first_accuracy(labels: Sequence[LabelRecord], honest: bool, after: Scores) -
     right = sum((after[each.id][0] > after[each.id][1]) == each.answer.prefers_left for each in decided)
     if not decided:
         return "no decided labels to measure the reward model on"
-    which = "held-out labels" if honest else "labels (it learned from them: none are held out yet)"
-    return f"the reward model is right on {right} of {len(decided)} {which}"
+    which = "held-out labels" if honest else "labels (it learned from them: too few are held out yet)"
+    return f"right on {right} of {len(decided)} {which}"

@@ -56,8 +56,7 @@ class LabelScreen(LabelActions, PlaygroundScreen):
     def __init__(self) -> None:
         super().__init__()
         self.options = LabelOptions()
-        self.said = ""  # the line about the last answer
-        self.effect = ""  # the line about the last retraining
+        self.said = ""  # the line about the last answer, or about what the last retraining did
         self.passing: dict[str, str] = {}  # why a source gives nothing now
         self._barren = 0  # askings in a row after which there was still nothing to judge
         self._since_supply = 0
@@ -137,9 +136,6 @@ class LabelScreen(LabelActions, PlaygroundScreen):
         self._quiet = self.set_timer(QUIET, self._show_panel)
 
     def _show_round(self, labels: tuple[LabelRecord, ...]) -> None:
-        if self.effect:
-            self._line("#round", safe_text(self.effect, style="$text-success"))
-            return
         parts = []
         for each in stages(self.playground.state, labels):
             text = " ".join(part for part in (each.key, each.name) if part) + (f" ({each.state})" if each.state else "")
@@ -270,7 +266,7 @@ class LabelScreen(LabelActions, PlaygroundScreen):
             self.fill()
 
     def session_changed(self) -> None:
-        self.said = self.effect = ""
+        self.said = ""
         self._sit_down()
 
     def help_topic(self) -> HelpTopic | None:

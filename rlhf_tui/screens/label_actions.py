@@ -63,7 +63,6 @@ class LabelActions(Screen[None]):
         judged_task: Task
         options: LabelOptions
         simulation: Simulation | None
-        effect: str
         said: str
 
         @property
@@ -102,7 +101,6 @@ class LabelActions(Screen[None]):
         if records is None:
             return
         if records:
-            self.effect = ""
             self.told(records)
         self.show_item()
         self.call_after_refresh(self._afterwards, bool(records))
@@ -262,7 +260,6 @@ class LabelActions(Screen[None]):
         if plan.obstacle:
             self.playground.toast(plan.obstacle, severity="warning")
             return
-        self.effect = ""
         answer = await self.playground.ask(Start, **plan.fields)
         if isinstance(answer, RunState):
             # Not a toast: that would lie over the keys and lines that a person goes on with.
@@ -301,10 +298,11 @@ class LabelActions(Screen[None]):
         old = await self._scores(max(before), labels) if before else None
         if after is not None:
             if old is None:
-                self.effect = f"{run.name}: {first_accuracy(labels, honest, after)}"
+                self.said = f"{run.name}: {first_accuracy(labels, honest, after)}"
             else:
-                self.effect = f"{run.name}: {effect_line(model_change(labels, old, after), honest, after)}"
-            self.playground.state.say("info", self.effect)
+                self.said = f"{run.name}: {effect_line(model_change(labels, old, after), honest, after)}"
+            self.show_item()
+            self.playground.state.say("info", self.said)
         self.fill(fresh=True)
 
     async def _scores(self, run: int, labels: list[LabelRecord]) -> dict[str, tuple[float, float]] | None:

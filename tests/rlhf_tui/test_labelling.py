@@ -251,11 +251,17 @@ def test_the_stages_lead_round_by_round() -> None:
     runs.runs[3] = Run(3, "ppo", "", "running", step=1, steps=9)
     assert now(runs, labels) == "label"  # while it trains
     assert plan_align(runs, labels, LabelOptions()).obstacle == "PPO #3 is still training: 1 of 9 steps"
-    runs.runs[2].state = "running"
-    assert "#2 is still training" in plan_retrain(runs, labels, LabelOptions()).obstacle
-    runs.runs[2].state = "done"
     runs.runs[3].state = "done"
     assert now(runs, labels) == "label"
+    reward, policy = runs.runs[2], runs.runs.pop(3)
+    align = next(each for each in stages(runs, labels) if each.name == "align")
+    assert align.state == "due"
+    reward.state, reward.step, reward.steps = "running", 2, 9
+    align = next(each for each in stages(runs, labels) if each.name == "align")
+    assert align.state == ""  # not before the reward model has ended
+    for plan in (plan_retrain(runs, labels, LabelOptions()), plan_align(runs, labels, LabelOptions())):
+        assert plan.obstacle == f"{reward.name} is still training: 2 of 9 steps"
+    reward.state, runs.runs[3] = "done", policy
     assert plan_retrain(runs, labels, LabelOptions(ensemble=5)).fields["title"] == "Reward model, round 2"
     assert plan_align(runs, labels, LabelOptions(align="dpo")).fields["config"] == {"pairs": "labels"}
     assert "at least 4 pairs" in plan_align(runs, labels[:3], LabelOptions(align="dpo")).obstacle
