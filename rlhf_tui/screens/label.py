@@ -62,6 +62,7 @@ class LabelScreen(LabelActions, PlaygroundScreen):
         self._since_supply = 0
         self._quiet: Any = None
         self._files: dict[str, list[Candidate]] = {}  # what was read of each
+        self._trained: set[int] = set()  # runs that train now
 
     def compose_body(self) -> Iterable[Widget]:
         yield Static(id="guideline")
@@ -90,7 +91,7 @@ class LabelScreen(LabelActions, PlaygroundScreen):
         )  # fmt: skip
         self.supply = Supply(self.judged_task, session.seed, len(session.labels.history()))
         self.simulation = None
-        self._files, self._barren = {}, 0
+        self._files, self._barren, self._trained = {}, 0, set()
         self.show_item()
         self.settle()
         self.fill(fresh=True)
@@ -255,9 +256,13 @@ class LabelScreen(LabelActions, PlaygroundScreen):
         run = self.playground.state.runs[event.run]
         if run.seed is None:
             adopt(self.playground.session, run)
-        if event.state in ("done", "stopped"):
+        if run.active:
+            self._trained.add(event.run)
+        elif event.state in ("done", "stopped"):
             self._barren = 0
-            self.run_ended(run)
+            if event.run in self._trained:  # and did not just turn out to have ended before the session was opened
+                self._trained.remove(event.run)
+                self.run_ended(run)
         self.settle()
 
     def engine_changed(self) -> None:

@@ -55,7 +55,8 @@ class LabellingApp(DirectApp):
         return Samples(id=1, run=run, step=9, samples=texts, reward_run=reward_run, reward_step=reward_step)
 
     def with_run(self, number: int, method: str, **inputs: Any) -> None:
-        """Let there be a finished run."""
+        """Let a run begin and end."""
+        self.take(RunState(run=number, method=method, title="", state="running", step=8, steps=9))
         self.take(RunState(run=number, method=method, title="", state="done", step=9, steps=9))
         self.state.runs[number].inputs = inputs
         self.state.runs[number].seed = 1

@@ -15,6 +15,7 @@ from textual.widget import Widget
 from textual.widgets import DataTable, Input, Static
 
 from core.config import parse_short
+from core.engine.protocol import RunState
 from core.preferences.labels import KEYS, Answer, LabelRecord, Reason, Side
 from core.preferences.selection import ChosenFour, ChosenPair
 from core.store import Session
@@ -272,6 +273,17 @@ async def test_a_round_is_a_key_per_stage(app: LabellingApp, session: Session) -
         await pilot.pause(0.3)
         sampled = [fields["run"] for name, fields in app.asked if name == "Sample"]
         assert sampled[-2:] == [1, 3]
+
+
+async def test_a_run_that_ended_in_an_earlier_life_is_not_measured_again(app: LabellingApp, session: Session) -> None:
+    session.labels.add(LabelRecord(
+        id="1", time=0.0, annotator="t", prompt="tree", left=Side("e"), right=Side("ee"), answer=Answer.LEFT,
+    ))  # fmt: skip
+    async with app.run_test(size=NORMAL) as pilot:
+        await begun(app, pilot)
+        app.take(RunState(run=2, method="rm", title="", state="done", step=9, steps=9))  # as an opened session tells it
+        await pilot.pause(0.3)
+        assert "Score" not in [name for name, _ in app.asked] and "right on" not in text(app)
 
 
 async def test_after_a_second_retraining_one_line_says_what_changed(app: LabellingApp, session: Session) -> None:
