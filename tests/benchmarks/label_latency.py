@@ -49,7 +49,9 @@ def session(folder: Path, count: int) -> Path:
     with Session.create(folder / "s", title="latency") as made:
         file = pairs_file(folder, count + 50)
         made.set_setting("labelling", {"sources": f"file:{file}", "repeats": 0.0})
-        made.set_setting("ui", {"screen": "label"})
+        # SFT must not end before the last key does.
+        screens = {"train": {"method": "sft", "drafts": {"sft": {"steps": 100_000}}}}
+        made.set_setting("ui", {"screen": "label", "screens": screens})
     return folder / "s"
 
 
@@ -95,8 +97,12 @@ def main() -> int:
         try:
             terminal.wait_for("prompt", "● CPU", timeout=120)
             if not options.idle:
-                terminal.send("t")
-                terminal.wait_for("trains; you can go on", timeout=60)
+                terminal.send("[")
+                terminal.wait_for("knobs of SFT")
+                terminal.send(" ")
+                terminal.wait_for("is learning", timeout=60)
+                terminal.send("]")
+                terminal.wait_for("prompt")
                 terminal.read(1.0)
             waits, judged = measure(terminal, options.labels)
             waits.sort()
@@ -107,7 +113,9 @@ def main() -> int:
         with Session.open(saved, read_only=True) as made:
             given = [each.prompt[1:] for each in made.labels.current()]
             assert given == judged, "each key is a label of what was shown"
-            steps = [run.step for run in made.runs.all()]
+            runs = made.runs.all()
+            assert all(run.steps == 100_000 for run in runs), "it trained until the end"
+            steps = [run.step for run in runs]
     p50, p99 = waits[len(waits) // 2], waits[min(len(waits) - 1, int(0.99 * len(waits)))]
     print(f"{len(judged)} labels; trained meanwhile: {steps or 'nothing'} steps")
     print(f"key to next pair: p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms, worst {waits[-1] * 1000:.0f} ms")
