@@ -96,12 +96,25 @@ def needs_reward_model(config: TrainingConfig) -> bool:
     return getattr(config, "pairs", None) == "online" and getattr(config, "judge", None) == "learned"
 
 
-def fitting(method: Method, config: Mapping[str, Any], gold: bool) -> dict[str, Any]:
-    """Knobs over a method's defaults, as they can be on a task: without a gold rule, the learned reward scores."""
-    scored = any(each.name == "reward" for each in knobs(method.config))
-    if gold or not scored or config.get("reward", "gold") != "gold":
-        return dict(config)
-    return {**config, "reward": "learned"}
+TRANSFORMER_PACE = 0.25
+"""By how much a transformer's learning rate is smaller than the default, an LSTM's, while it leaves a reference.
+
+At the LSTM's, PPO on ``words`` gains less at a higher KL (``tests/benchmarks/learning.py --backbone transformer``).
+"""
+
+
+def fitting(method: Method, config: Mapping[str, Any], gold: bool, backbone: str = "lstm") -> dict[str, Any]:
+    """Knobs over a method's defaults, as they can be in a session.
+
+    Without a gold rule, the learned reward scores. A transformer that leaves its reference goes at its own pace.
+    """
+    names = {each.name for each in knobs(method.config)}
+    fitted = dict(config)
+    if not gold and "reward" in names and config.get("reward", "gold") == "gold":
+        fitted["reward"] = "learned"
+    if backbone == "transformer" and method.trains == "policy" and method.starts_from and "learning_rate" in names:
+        fitted.setdefault("learning_rate", TRANSFORMER_PACE * find_knob(method.config, "learning_rate").default)
+    return fitted
 
 
 R = TypeVar("R", bound=RunLike)
@@ -127,6 +140,6 @@ def missing_before(wanted: Stage, runs: Sequence[RunLike], preset: str = "full")
 
 
 __all__ = [
-    "METHODS", "PIPELINE", "PRESETS", "RunLike", "Stage", "fitting", "missing_before", "needs_reward_model",
-    "newest_done", "parse_setting", "pipeline", "stage",
+    "METHODS", "PIPELINE", "PRESETS", "TRANSFORMER_PACE", "RunLike", "Stage", "fitting", "missing_before",
+    "needs_reward_model", "newest_done", "parse_setting", "pipeline", "stage",
 ]  # fmt: skip

@@ -33,7 +33,7 @@ def changed(method: Method, values: dict[str, Any]) -> dict[str, Any]:
 
 def plan_start(state: AppState, method: Method, draft: dict[str, Any], seed: int | None = None) -> StartPlan:
     """How ``method`` would start now with the knobs of ``draft`` over its defaults."""
-    draft = fitting(method, draft, state.gold)
+    draft = fitting(method, draft, state.gold, state.backbone)
     fields: dict[str, Any] = {"method": method.name, "config": changed(method, draft)}
     if seed is not None:
         fields["seed"] = seed

@@ -130,6 +130,7 @@ class AppState:
     engine_line: str = "the engine is starting"  # how it ended, or what it runs on
     parameters: int = 0
     gold: bool = True  # has the session's task a rule that scores?
+    backbone: str = "lstm"  # the session's architecture
     storage_trouble: str = ""  # the engine's newest save failed, and why
     own_trouble: str = ""  # the app's newest one
     clock: Callable[[], float] = time.time
@@ -143,7 +144,7 @@ class AppState:
                 self.engine = "ready"
                 self.engine_line = event.device_line
             case protocol.Opened():
-                self.parameters, self.gold = event.parameters, event.gold
+                self.parameters, self.gold, self.backbone = event.parameters, event.gold, event.backbone
                 for note in event.notes:
                     self.say("info", note)
             case protocol.RunState():

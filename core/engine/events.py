@@ -27,6 +27,7 @@ class Opened(Event):
     parameters: int  # of the policy
     notes: list[str] = field(default_factory=list)  # recovered, approximate resume, migrated …
     gold: bool = True  # has the task a rule that scores?
+    backbone: str = "lstm"  # its architecture
 
 
 @dataclass(frozen=True, kw_only=True)

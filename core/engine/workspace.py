@@ -99,7 +99,7 @@ class Workspace:
         return Opened(
             id=id, folder=str(self.session.folder), title=self.session.title, task=self.session.task,
             seed=self.session.seed, parameters=parameter_count(self.models.untrained()), notes=notes,
-            gold=self.task.gold is not None,
+            gold=self.task.gold is not None, backbone=self.place.backbone.kind,
         )  # fmt: skip
 
     def run_states(self) -> list[RunState]:

@@ -153,7 +153,8 @@ class Work:
         """Train a stage, or go on with it, after what is missing before it."""
         if not self.workshop.gold and wanted.config.get("reward") == "gold":
             raise CommandError("the task has no gold rule to give a reward; leave --reward out, or set it to learned")
-        wanted = Stage(wanted.method, fitting(wanted.method, wanted.config, self.workshop.gold))
+        knobs = fitting(wanted.method, wanted.config, self.workshop.gold, self.workshop.backbone)
+        wanted = Stage(wanted.method, knobs)
         if self.args.resume and (there := await self._go_on(wanted)) is not None:
             return there
         known: list[RunLike] = [*self.records, *self.done]

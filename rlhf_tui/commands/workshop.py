@@ -76,6 +76,7 @@ class Workshop:
         self.client = EngineClient(self._on_event, device=device, threads=threads)
         self.runs: dict[int, RunState] = {}
         self.gold = True  # has the session's task a rule that scores?
+        self.backbone = "lstm"
         self.interrupted: signal.Signals | None = None
         self._resting: dict[int, asyncio.Future[RunState]] = {}
         self._broken_pipe = False
@@ -94,7 +95,7 @@ class Workshop:
         except CommandError:
             await self._close()
             raise
-        self.gold = opened.gold
+        self.gold, self.backbone = opened.gold, opened.backbone
         for note in opened.notes:
             self.say(note)
         return self

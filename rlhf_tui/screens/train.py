@@ -165,7 +165,8 @@ class TrainScreen(TrainActions, PlaygroundScreen):
             return self.shown.config
         if self.shown is not None and self.shown.forked:
             return {**self.shown.config, **self.drafts.get(fork_draft(self.shown), {})}
-        return fitting(self.method, self.drafts.get(self.method.name, {}), self.playground.state.gold)
+        state = self.playground.state
+        return fitting(self.method, self.drafts.get(self.method.name, {}), state.gold, state.backbone)
 
     def _refresh(self) -> None:
         if self._changed and self.is_current:

@@ -23,6 +23,7 @@ from core.evaluation.optimal import ReferenceSample, optimality, reference_sampl
 from core.evaluation.probe import measure, probe_rollout
 from core.methods.table import METHODS
 from core.models.build import BackboneConfig
+from core.pipeline import fitting
 from core.rewards.sources import GoldReward
 from core.tasks.base import Task
 from core.tasks.table import load_task
@@ -70,7 +71,8 @@ class Bench:
     def train(self, kind: type[Trainer[Any]], method: str, inputs: TrainerInputs, **knobs: Any) -> Any:
         """A trained trainer; :attr:`seconds` tells how long it took (of this process' CPU time)."""
         start = time.process_time()
-        trainer = kind(METHODS[method].config(**knobs), inputs)
+        fitted = fitting(METHODS[method], knobs, gold=True, backbone=self.backbone.kind)
+        trainer = kind(METHODS[method].config(**fitted), inputs)
         while not trainer.finished:
             finish(trainer.step())
         self.seconds = time.process_time() - start

@@ -3,7 +3,7 @@
 import pytest
 
 from core.methods.table import METHODS
-from core.pipeline import Stage, fitting, missing_before
+from core.pipeline import TRANSFORMER_PACE, Stage, fitting, missing_before
 
 
 @pytest.mark.parametrize("name", ["ppo", "grpo", "rloo", "reinforce", "a2c", "trpo", "gspo", "raft", "best-of-n"])
@@ -20,3 +20,17 @@ def test_without_a_gold_rule_the_learned_reward_scores(name: str) -> None:
 @pytest.mark.parametrize("name", ["sft", "rm", "dpo", "kto"])
 def test_a_method_that_maximises_no_reward_is_left_as_it_is(name: str) -> None:
     assert fitting(METHODS[name], {"steps": 3}, gold=False) == {"steps": 3}
+
+
+@pytest.mark.parametrize(("name", "rate"), [("ppo", 3e-3), ("dpo", 5e-4), ("raft", 5e-4)])
+def test_a_transformer_leaves_its_reference_at_its_own_pace(name: str, rate: float) -> None:
+    method = METHODS[name]
+    own = fitting(method, {}, gold=True, backbone="transformer")["learning_rate"]
+    assert own == pytest.approx(rate * TRANSFORMER_PACE) and own < rate
+    assert fitting(method, {"learning_rate": rate}, gold=True, backbone="transformer") == {"learning_rate": rate}
+    assert fitting(method, {}, gold=True, backbone="lstm") == {}
+
+
+@pytest.mark.parametrize("name", ["sft", "rm"])
+def test_what_leaves_no_reference_learns_as_fast_with_a_transformer(name: str) -> None:
+    assert "learning_rate" not in fitting(METHODS[name], {}, gold=True, backbone="transformer")
