@@ -96,24 +96,26 @@ def needs_reward_model(config: TrainingConfig) -> bool:
     return getattr(config, "pairs", None) == "online" and getattr(config, "judge", None) == "learned"
 
 
-TRANSFORMER_PACE = 0.25
-"""By how much a transformer's learning rate is smaller than the default, an LSTM's, while it leaves a reference.
+BY_REWARD, BY_PREFERENCE = 5e-4, 2.5e-4
+"""Peak learning rates at most, of a transformer that leaves its reference; the defaults are an LSTM's.
 
-At the LSTM's, PPO on ``words`` gains less at a higher KL (``tests/benchmarks/learning.py --backbone transformer``).
+At those, PPO on ``words`` gains less at a higher KL (``tests/benchmarks/learning.py --backbone transformer``).
 """
 
 
 def fitting(method: Method, config: Mapping[str, Any], gold: bool, backbone: str = "lstm") -> dict[str, Any]:
     """Knobs over a method's defaults, as they can be in a session.
 
-    Without a gold rule, the learned reward scores. A transformer that leaves its reference goes at its own pace.
+    Without a gold rule, the learned reward scores. A transformer that leaves its reference goes slower than an LSTM.
     """
     names = {each.name for each in knobs(method.config)}
     fitted = dict(config)
     if not gold and "reward" in names and config.get("reward", "gold") == "gold":
         fitted["reward"] = "learned"
-    if backbone == "transformer" and method.trains == "policy" and method.starts_from and "learning_rate" in names:
-        fitted.setdefault("learning_rate", TRANSFORMER_PACE * find_knob(method.config, "learning_rate").default)
+    if backbone == "transformer" and method.trains == "policy" and method.starts_from:
+        limit = BY_REWARD if "reward" in names else BY_PREFERENCE
+        if find_knob(method.config, "learning_rate").default > limit:
+            fitted.setdefault("learning_rate", limit)
     return fitted
 
 
@@ -140,6 +142,6 @@ def missing_before(wanted: Stage, runs: Sequence[RunLike], preset: str = "full")
 
 
 __all__ = [
-    "METHODS", "PIPELINE", "PRESETS", "TRANSFORMER_PACE", "RunLike", "Stage", "fitting", "missing_before",
-    "needs_reward_model", "newest_done", "parse_setting", "pipeline", "stage",
+    "METHODS", "PIPELINE", "PRESETS", "RunLike", "Stage", "fitting", "missing_before", "needs_reward_model",
+    "newest_done", "parse_setting", "pipeline", "stage",
 ]  # fmt: skip
