@@ -101,9 +101,12 @@ def completions_of(
 def completion_hidden(model: LanguageModel, batch: Completions) -> Tensor:
     """The hidden state from which each completion token is predicted, [B, T, H]; undefined where masked.
 
-    The prompt is read first: position t of the completion has seen all of the prompt and the t tokens before it.
+    The prompt is read first: position t of the completion has seen all of the prompt and the t tokens before it. A
+    row's last token predicts nothing, so that it is not read.
     """
     sequences, lengths = batch.sequences()
+    lengths = (lengths - 1).clamp(min=1)
+    sequences = sequences[:, : int(lengths.max())]
     rows, length = sequences.shape
     before = batch.prompt_mask.sum(1, keepdim=True) - 1 + torch.arange(token_width(batch), device=sequences.device)
     places = before.clamp(max=length - 1) + length * torch.arange(rows, device=sequences.device).unsqueeze(1)
@@ -158,8 +161,7 @@ def draw(logits: Tensor, uniform: Tensor) -> Tensor:
     Tokens of probability 0 are never drawn. Where the logits are not numbers, neither does the result mean anything.
     """
     cumulated = logits.softmax(-1).cumsum(-1)
-    total = cumulated[:, -1:]
-    threshold = torch.minimum(uniform.unsqueeze(1) * total, total * (1 - 2**-23))
+    threshold = uniform.clamp(max=1 - 2**-23).unsqueeze(1) * cumulated[:, -1:]  # less than the total, rounded too
     return torch.searchsorted(cumulated, threshold, right=True).squeeze(1).clamp(max=logits.shape[-1] - 1)
 
 
@@ -220,15 +222,14 @@ def _write(
     going = torch.ones(len(prompts), dtype=torch.bool, device=device)  # which of them have not ended
     look_every = 1 if device.type == "cpu" else LOOK_EVERY
     numbers = numbers.t().contiguous()
-    places, drawn_tokens, drawn_logprobs, all_logits, all_hidden = [], [], [], [], []
+    places, drawn_tokens, all_logits, all_hidden = [], [], [], []
     for t in range(max_new_tokens):
         now = model.logits(hidden) / temperature
         drawn = draw(filter_logits(now, top_k, top_p), numbers[t].index_select(0, rows))
         places.append(rows * max_new_tokens + t)
         drawn_tokens.append(drawn)
-        drawn_logprobs.append(token_logprobs(now, drawn))
+        all_logits.append(now)
         if keep:
-            all_logits.append(now)
             all_hidden.append(hidden)
         going = going & (drawn != CharTokenizer.eos_id)
         if (t + 1) % look_every == 0:
@@ -236,13 +237,14 @@ def _write(
             if len(left) == 0:
                 break
             if len(left) < len(rows):
-                rows, drawn, going = rows[left], drawn[left], going[left]
+                rows, drawn, going = (each.index_select(0, left) for each in (rows, drawn, going))
                 state = model.select(state, left)
         if t + 1 < max_new_tokens:
             hidden, state = model.advance(drawn, state)
 
     shape, where = (len(prompts), max_new_tokens), torch.cat(places)
-    tokens = _spread(drawn_tokens, where, shape, CharTokenizer.pad_id)
+    drawn, logits = torch.cat(drawn_tokens), torch.cat(all_logits)
+    tokens = _spread(drawn, where, shape, CharTokenizer.pad_id)
     ends = tokens == CharTokenizer.eos_id
     mask = (tokens != CharTokenizer.pad_id) & (ends.cumsum(1) - ends.long() == 0)  # a row may be written past its end
     longest = max(1, int(mask.sum(1).max()))
@@ -250,14 +252,13 @@ def _write(
     return Rollout(
         prompts=prompt_tokens[which], prompt_mask=prompt_mask[which],
         tokens=torch.where(mask, tokens[:, :longest], CharTokenizer.pad_id), mask=mask,
-        logprobs=torch.where(mask, _spread(drawn_logprobs, where, shape)[:, :longest], 0),
-        logits=_spread(all_logits, where, shape)[:, :longest] if keep else None,
-        hidden=_spread(all_hidden, where, shape)[:, :longest] if keep else None,
+        logprobs=torch.where(mask, _spread(token_logprobs(logits, drawn), where, shape)[:, :longest], 0),
+        logits=_spread(logits, where, shape)[:, :longest] if keep else None,
+        hidden=_spread(torch.cat(all_hidden), where, shape)[:, :longest] if keep else None,
     )  # fmt: skip
 
 
-def _spread(parts: Sequence[Tensor], where: Tensor, shape: tuple[int, int], fill: float = 0) -> Tensor:
-    """What each step wrote, at its places of the flattened ``shape`` -> [B, T, …]."""
-    values = torch.cat(list(parts))
+def _spread(values: Tensor, where: Tensor, shape: tuple[int, int], fill: float = 0) -> Tensor:
+    """What the steps wrote, one after another, at its places of the flattened ``shape`` -> [B, T, …]."""
     flat = values.new_full((shape[0] * shape[1], *values.shape[1:]), fill)
     return flat.index_copy_(0, where, values).unflatten(0, shape)
