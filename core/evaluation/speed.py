@@ -10,7 +10,7 @@ import dataclasses
 import resource
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,7 @@ BATCH = 256
 PAIR_BATCH = 64
 GROUP = 8
 MATMUL_SIZE = 1024
+MATMUL_FLOPS = 2 * MATMUL_SIZE**3
 ROUNDS, PATIENCE = 8, 2.0  # the least number of rounds, and of seconds of them
 
 
@@ -57,28 +58,32 @@ class Speed:
     share: float | None = None
 
 
-def seconds(work: Callable[[], object], device: torch.device, rounds: int = ROUNDS) -> float:
-    """Least seconds of ``work`` in several rounds after one that does not count; brief work gets more of them.
+def seconds(works: Sequence[Callable[[], object]], device: torch.device, rounds: int = ROUNDS) -> list[float]:
+    """Least seconds of each of ``works``, done in turns, after a round that does not count; brief ones get more rounds.
 
-    The least, since what other programs take away on a shared machine is no property of this one, and so that a share
-    has the best of both above and below its line.
+    The least, since what other programs take away on a shared machine is no property of this one; in turns, so that
+    what is compared has met the same minutes of it.
     """
-    taken: list[float] = []
-    while len(taken) <= rounds or sum(taken) < PATIENCE:
-        start = time.perf_counter()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        elif device.type == "mps":
-            torch.mps.synchronize()
-        taken.append(time.perf_counter() - start)
-    return min(taken[1:])
+    taken: list[list[float]] = []
+    while len(taken) <= rounds or sum(map(sum, taken)) < PATIENCE * len(works):
+        taken.append([_seconds(work, device) for work in works])
+    return [min(each) for each in zip(*taken[1:], strict=True)]
 
 
-def matmul_peak(device: torch.device) -> float:
-    """FLOP/s of a square float32 matrix product, the best of many."""
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    start = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+    return time.perf_counter() - start
+
+
+def matrix_product(device: torch.device) -> Callable[[], object]:
+    """A square float32 matrix product of :data:`MATMUL_FLOPS`, ready to be timed."""
     left = torch.randn(MATMUL_SIZE, MATMUL_SIZE, generator=generator_for(0, "matmul")).to(device)
-    return 2 * MATMUL_SIZE**3 / seconds(lambda: left @ left, device)
+    return lambda: left @ left
 
 
 def forward_flops(backbone: BackboneConfig, vocabulary: int) -> float:
@@ -128,10 +133,6 @@ class Workbench:
         asked = [shown[index % len(shown)] for index in range(count)]
         return tuple(PreferencePair(a.prompt, a.completion, b) for a, b in zip(asked, others, strict=True))
 
-    def step_seconds(self, trainer: Trainer[Any], rounds: int = ROUNDS) -> float:
-        """Least seconds of a training step."""
-        return seconds(lambda: one_step(trainer), self.device, rounds)
-
     def sft(self, batch: int = BATCH) -> Trainer[Any]:
         return SFTTrainer(SFTConfig(batch_size=batch, **NEVER_VALIDATE), self.inputs())
 
@@ -179,10 +180,10 @@ class Workbench:
         """What ``count`` completions have together, EOS included."""
         return int(generate(model, self.asked(count), LETTERS, generator=generator_for(0, "bench")).mask.sum())
 
-    def sampling_seconds(self, model: LanguageModel, count: int = BATCH) -> float:
-        """Least seconds in which so many completions are written."""
+    def sampling(self, model: LanguageModel, count: int = BATCH) -> Callable[[], object]:
+        """So many completions to be written, ready to be timed."""
         asked, dice = self.asked(count), generator_for(0, "bench")
-        return seconds(lambda: generate(model, asked, LETTERS, generator=dice), self.device)
+        return lambda: generate(model, asked, LETTERS, generator=dice)
 
 
 NEVER_VALIDATE: dict[str, Any] = {"steps": 100_000, "evaluate_every": 100_000}
@@ -194,38 +195,44 @@ def one_step(trainer: Trainer[Any]) -> None:
         pass
 
 
+def step_seconds(trainer: Trainer[Any], device: torch.device, rounds: int = ROUNDS) -> float:
+    """Least seconds of a training step."""
+    return seconds([lambda: one_step(trainer)], device, rounds)[0]
+
+
 def speeds(
     device: torch.device, backbone: BackboneConfig | None = None, batch: int = BATCH, pair_batch: int = PAIR_BATCH
 ) -> Generator[Speed, None, None]:
     """The bench's lines, each as soon as it is measured."""
     bench = Workbench(device, backbone)
-    peaks = [matmul_peak(device)]
-    yield Speed("matrix product", peaks[0] / 1e9, "GFLOP/s")
+    product = matrix_product(device)
+    yield Speed("matrix product", MATMUL_FLOPS / seconds([product], device)[0] / 1e9, "GFLOP/s")
     forward = forward_flops(bench.backbone, len(bench.task.tokenizer))
     tokens = PROMPT_TOKENS + LETTERS - 1  # read for one completion: its last letter (or EOS) is only predicted
 
-    def speed(name: str, unit: str, items: float, taken: float, passes: float) -> Speed:
-        peaks.append(matmul_peak(device))  # a shared core's clock wanders: the better of the peaks around counts
-        return Speed(name, items / taken, unit, forward * passes * items / taken / max(peaks[-2:]))
+    def speed(name: str, unit: str, items: float, taken: float, passes: float, product_taken: float) -> Speed:
+        flops = forward * passes * items
+        return Speed(name, items / taken, unit, flops / taken * product_taken / MATMUL_FLOPS)
 
-    taken = bench.step_seconds(bench.sft(batch))
-    yield speed("SFT", "tokens/s", batch * (tokens + 1), taken, 3)
-    taken = bench.sampling_seconds(bench.policy(), batch)
-    yield speed("sampling", "completions/s", batch, taken, tokens)
-    words = bench.words_policy(batch)
+    def of_steps(name: str, unit: str, items: int, trainer: Trainer[Any], passes: float) -> Speed:
+        taken, product_taken = seconds([lambda: one_step(trainer), product], device)
+        return speed(name, unit, items, taken, passes, product_taken)
+
+    yield of_steps("SFT", "tokens/s", batch * (tokens + 1), bench.sft(batch), 3)
+    endless_ones, words = bench.policy(), bench.words_policy(batch)
     written = bench.tokens_written(words, batch) / batch
-    taken = bench.sampling_seconds(words, batch)
-    yield speed(f"sampling, {written:.1f} tokens", "completions/s", batch, taken, PROMPT_TOKENS + written - 1)
-    taken = bench.step_seconds(bench.reward(pair_batch))
-    yield speed("reward model", "pairs/s", pair_batch, taken, 3 * 2 * (tokens + 2))
-    taken = bench.step_seconds(bench.dpo(pair_batch))
-    yield speed("DPO, offline", "pairs/s", pair_batch, taken, 3 * 2 * (tokens + 1))
+    works = [bench.sampling(endless_ones, batch), bench.sampling(words, batch), product]
+    whole, brief, product_taken = seconds(works, device)
+    yield speed("sampling", "completions/s", batch, whole, tokens, product_taken)
+    name = f"sampling, {written:.1f} tokens"
+    yield speed(name, "completions/s", batch, brief, PROMPT_TOKENS + written - 1, product_taken)
+    yield of_steps("reward model", "pairs/s", pair_batch, bench.reward(pair_batch), 3 * 2 * (tokens + 2))
+    yield of_steps("DPO, offline", "pairs/s", pair_batch, bench.dpo(pair_batch), 3 * 2 * (tokens + 1))
     for epochs in (1, 4):
-        taken = bench.step_seconds(bench.ppo(epochs, batch))
         name = f"PPO, {epochs} epoch{'s' if epochs > 1 else ''}"
-        yield speed(name, "completions/s", batch, taken, (2 + 3 * epochs) * tokens)
-    taken = bench.step_seconds(bench.grpo(batch))
-    yield speed(f"GRPO, groups of {min(GROUP, batch)}", "completions/s", batch, taken, (2 + 3) * tokens)
+        yield of_steps(name, "completions/s", batch, bench.ppo(epochs, batch), (2 + 3 * epochs) * tokens)
+    name = f"GRPO, groups of {min(GROUP, batch)}"
+    yield of_steps(name, "completions/s", batch, bench.grpo(batch), (2 + 3) * tokens)
     yield Speed("memory of the engine", peak_memory() / 1e6, "MB")
 
 
@@ -239,12 +246,12 @@ def growth(device: torch.device) -> Generator[Speed, None, None]:
     """How cost grows with size, per item: microseconds that one item of a batch takes."""
     bench = Workbench(device)
     for batch in (16, 64, 256, 1024, 4096):
-        taken = bench.step_seconds(bench.ppo(1, batch), rounds=3)
+        taken = step_seconds(bench.ppo(1, batch), device, rounds=3)
         yield Speed(f"PPO, batch {batch}", 1e6 * taken / batch, "µs/completion")
     for hidden in (64, 128, 256, 512):
         wide = Workbench(device, BackboneConfig(hidden=hidden))
         forward = forward_flops(wide.backbone, len(wide.task.tokenizer))
-        taken = wide.step_seconds(wide.sft(), rounds=3)
+        taken = step_seconds(wide.sft(), device, rounds=3)
         yield Speed(
             f"SFT, hidden {hidden}", 1e12 * taken / (3 * forward * BATCH * (PROMPT_TOKENS + LETTERS)), "ps/FLOP"
         )
