@@ -44,7 +44,6 @@ BATCH = 256
 PAIR_BATCH = 64
 GROUP = 8
 MATMUL_SIZE = 1024
-MATMUL_FLOPS = 2 * MATMUL_SIZE**3
 ROUNDS, PATIENCE = 8, 2.0  # the least number of rounds, and of seconds of them
 
 
@@ -81,7 +80,7 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
 
 
 def matrix_product(device: torch.device) -> Callable[[], object]:
-    """A square float32 matrix product of :data:`MATMUL_FLOPS`, ready to be timed."""
+    """A square float32 matrix product of :data:`MATMUL_SIZE`, ready to be timed."""
     left = torch.randn(MATMUL_SIZE, MATMUL_SIZE, generator=generator_for(0, "matmul")).to(device)
     return lambda: left @ left
 
@@ -205,14 +204,14 @@ def speeds(
 ) -> Generator[Speed, None, None]:
     """The bench's lines, each as soon as it is measured."""
     bench = Workbench(device, backbone)
-    product = matrix_product(device)
-    yield Speed("matrix product", MATMUL_FLOPS / seconds([product], device)[0] / 1e9, "GFLOP/s")
+    product, product_flops = matrix_product(device), 2 * MATMUL_SIZE**3
+    yield Speed("matrix product", product_flops / seconds([product], device)[0] / 1e9, "GFLOP/s")
     forward = forward_flops(bench.backbone, len(bench.task.tokenizer))
     tokens = PROMPT_TOKENS + LETTERS - 1  # read for one completion: its last letter (or EOS) is only predicted
 
     def speed(name: str, unit: str, items: float, taken: float, passes: float, product_taken: float) -> Speed:
         flops = forward * passes * items
-        return Speed(name, items / taken, unit, flops / taken * product_taken / MATMUL_FLOPS)
+        return Speed(name, items / taken, unit, flops / taken * product_taken / product_flops)
 
     def of_steps(name: str, unit: str, items: int, trainer: Trainer[Any], passes: float) -> Speed:
         taken, product_taken = seconds([lambda: one_step(trainer), product], device)
