@@ -162,6 +162,7 @@ class Bench(Command):
     A ``BenchLine`` as soon as each figure is known; answered by ``Acknowledged`` at the end.
     """
 
+    backbone: dict[str, Any] = field(default_factory=dict)  # knobs that differ from their defaults
     growth: bool = False  # also how cost grows with size; minutes
 
 

@@ -21,7 +21,8 @@ from core.methods.grpo import GRPOConfig
 from core.methods.ppo import PPOConfig
 from core.methods.reward import RewardConfig
 from core.methods.sft import SFTConfig
-from core.models.build import BackboneConfig, build_language_model
+from core.models.build import build_language_model
+from core.models.config import FEED_FORWARD, BackboneConfig
 from core.models.language_model import LanguageModel
 from core.preferences.pair import PreferencePair
 from core.randomness import generator_for
@@ -85,11 +86,18 @@ def matrix_product(device: torch.device) -> Callable[[], object]:
     return lambda: left @ left
 
 
-def forward_flops(backbone: BackboneConfig, vocabulary: int) -> float:
-    """Arithmetic of one token through an LSTM language model: its matrices, two operations a weight."""
-    widths = [backbone.embedding] + [backbone.hidden] * (backbone.layers - 1)
-    recurrent = sum(4 * backbone.hidden * (below + backbone.hidden) for below in widths)
-    return 2.0 * (recurrent + backbone.hidden * vocabulary)
+def reading_flops(backbone: BackboneConfig, vocabulary: int, length: float) -> float:
+    """Arithmetic of a language model that reads a row of ``length`` tokens and predicts after each: two operations a
+    weight of its matrices, and what attention multiplies with the tokens before.
+    """
+    embedding, hidden, layers = backbone.embedding, backbone.hidden, backbone.layers
+    weights, attention = hidden * vocabulary, 0.0
+    if backbone.kind == "lstm":
+        weights += sum(4 * hidden * (below + hidden) for below in [embedding] + [hidden] * (layers - 1))
+    else:
+        weights += layers * (4 + 2 * FEED_FORWARD) * hidden**2 + (embedding * hidden if embedding != hidden else 0)
+        attention = layers * 4.0 * hidden * length * (length + 1) / 2  # each token with itself and those before it
+    return 2.0 * weights * length + attention
 
 
 def letters_task(letters: int = LETTERS) -> Task:
@@ -206,32 +214,35 @@ def speeds(
     bench = Workbench(device, backbone)
     product, product_flops = matrix_product(device), 2 * MATMUL_SIZE**3
     yield Speed("matrix product", product_flops / seconds([product], device)[0] / 1e9, "GFLOP/s")
-    forward = forward_flops(bench.backbone, len(bench.task.tokenizer))
     tokens = PROMPT_TOKENS + LETTERS - 1  # read for one completion: its last letter (or EOS) is only predicted
 
-    def speed(name: str, unit: str, items: float, taken: float, passes: float, product_taken: float) -> Speed:
-        flops = forward * passes * items
+    def reading(rows: int, length: float) -> float:
+        return rows * reading_flops(bench.backbone, len(bench.task.tokenizer), length)
+
+    def speed(name: str, unit: str, items: float, flops: float, taken: float, product_taken: float) -> Speed:
         return Speed(name, items / taken, unit, flops / taken * product_taken / product_flops)
 
-    def of_steps(name: str, unit: str, items: int, trainer: Trainer[Any], passes: float) -> Speed:
+    def of_steps(name: str, unit: str, items: int, trainer: Trainer[Any], flops: float) -> Speed:
         taken, product_taken = seconds([lambda: one_step(trainer), product], device)
-        return speed(name, unit, items, taken, passes, product_taken)
+        return speed(name, unit, items, flops, taken, product_taken)
 
-    yield of_steps("SFT", "tokens/s", batch * (tokens + 1), bench.sft(batch), 3)
+    yield of_steps("SFT", "tokens/s", batch * (tokens + 1), bench.sft(batch), 3 * reading(batch, tokens + 1))
     endless_ones, words = bench.policy(), bench.words_policy(batch)
     written = bench.tokens_written(words, batch) / batch
     works = [bench.sampling(endless_ones, batch), bench.sampling(words, batch), product]
     whole, brief, product_taken = seconds(works, device)
-    yield speed("sampling", "completions/s", batch, whole, tokens, product_taken)
-    name = f"sampling, {written:.1f} tokens"
-    yield speed(name, "completions/s", batch, brief, PROMPT_TOKENS + written - 1, product_taken)
-    yield of_steps("reward model", "pairs/s", pair_batch, bench.reward(pair_batch), 3 * 2 * (tokens + 2))
-    yield of_steps("DPO, offline", "pairs/s", pair_batch, bench.dpo(pair_batch), 3 * 2 * (tokens + 1))
+    yield speed("sampling", "completions/s", batch, reading(batch, tokens), whole, product_taken)
+    name, brief_tokens = f"sampling, {written:.1f} tokens", PROMPT_TOKENS + written - 1
+    yield speed(name, "completions/s", batch, reading(batch, brief_tokens), brief, product_taken)
+    flops = 3 * reading(2 * pair_batch, tokens + 2)
+    yield of_steps("reward model", "pairs/s", pair_batch, bench.reward(pair_batch), flops)
+    flops = 3 * reading(2 * pair_batch, tokens + 1)
+    yield of_steps("DPO, offline", "pairs/s", pair_batch, bench.dpo(pair_batch), flops)
     for epochs in (1, 4):
-        name = f"PPO, {epochs} epoch{'s' if epochs > 1 else ''}"
-        yield of_steps(name, "completions/s", batch, bench.ppo(epochs, batch), (2 + 3 * epochs) * tokens)
-    name = f"GRPO, groups of {min(GROUP, batch)}"
-    yield of_steps(name, "completions/s", batch, bench.grpo(batch), (2 + 3) * tokens)
+        name, flops = f"PPO, {epochs} epoch{'s' if epochs > 1 else ''}", (2 + 3 * epochs) * reading(batch, tokens)
+        yield of_steps(name, "completions/s", batch, bench.ppo(epochs, batch), flops)
+    name, flops = f"GRPO, groups of {min(GROUP, batch)}", (2 + 3) * reading(batch, tokens)
+    yield of_steps(name, "completions/s", batch, bench.grpo(batch), flops)
     yield Speed("memory of the engine", peak_memory() / 1e6, "MB")
 
 
@@ -241,16 +252,13 @@ def peak_memory() -> float:
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
 
 
-def growth(device: torch.device) -> Generator[Speed, None, None]:
+def growth(device: torch.device, kind: str = "lstm") -> Generator[Speed, None, None]:
     """How cost grows with size, per item: microseconds that one item of a batch takes."""
-    bench = Workbench(device)
+    bench = Workbench(device, BackboneConfig(kind=kind))
     for batch in (16, 64, 256, 1024, 4096):
         taken = step_seconds(bench.ppo(1, batch), device, rounds=3)
         yield Speed(f"PPO, batch {batch}", 1e6 * taken / batch, "µs/completion")
     for hidden in (64, 128, 256, 512):
-        wide = Workbench(device, BackboneConfig(hidden=hidden))
-        forward = forward_flops(wide.backbone, len(wide.task.tokenizer))
-        taken = step_seconds(wide.sft(), device, rounds=3)
-        yield Speed(
-            f"SFT, hidden {hidden}", 1e12 * taken / (3 * forward * BATCH * (PROMPT_TOKENS + LETTERS)), "ps/FLOP"
-        )
+        wide = Workbench(device, BackboneConfig(kind=kind, hidden=hidden))
+        flops = 3 * BATCH * reading_flops(wide.backbone, len(wide.task.tokenizer), PROMPT_TOKENS + LETTERS)
+        yield Speed(f"SFT, hidden {hidden}", 1e12 * step_seconds(wide.sft(), device, rounds=3) / flops, "ps/FLOP")

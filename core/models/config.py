@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from core.config import Config, ConfigError, knob
+from core.config import Config, ConfigError, knob, parse_short
 
 OWN_SIZES: dict[str, dict[str, int]] = {
     "lstm": {"embedding": 64, "hidden": 128},
@@ -66,3 +66,12 @@ class BackboneConfig(Config):
         block = attention + feed_forward + 4 * hidden  # and two norms
         positions = self.context * hidden
         return vocabulary_size * embedding + widening + positions + self.layers * block + 2 * hidden + head
+
+
+BACKBONE_TEXT = "lstm, transformer, or knobs such as 'kind=transformer hidden=64 layers=4'"
+"""What :func:`parse_backbone` takes, in words for a user."""
+
+
+def parse_backbone(text: str) -> BackboneConfig:
+    """A backbone as it is typed; an empty text is the default one. Raises ConfigError."""
+    return parse_short(BackboneConfig, text if "=" in text or not text else f"kind={text}")

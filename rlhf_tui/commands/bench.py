@@ -10,6 +10,8 @@ import sys
 from typing import Any
 
 from core.engine.protocol import Bench, BenchLine, Event, Ready
+from core.models.config import BACKBONE_TEXT, BackboneConfig, parse_backbone
+from core.tasks.table import load_task
 from rlhf_tui.commands.arguments import CommandError, Parser, add_shared
 from rlhf_tui.commands.report import aligned
 from rlhf_tui.commands.version import installed, version_line
@@ -29,18 +31,22 @@ def configure(commands: Any) -> None:
     about = "measure how fast this machine trains and samples"
     parser: Parser = commands.add_parser(
         "bench", help=about,
-        description="Rates are of whole steps: 256 completions (64 pairs) of 20 letters by the default LSTM. "
+        description="Rates are of whole steps: 256 completions (64 pairs) of 20 letters. "
         "Shares are of what the same machine reaches in a bare matrix product, by the arithmetic of the model alone.",
     )  # fmt: skip
     add_shared(parser)
+    parser.add_argument(
+        "--backbone", metavar="TEXT", default="", help=f"the model, by default that of a session: {BACKBONE_TEXT}"
+    )
     parser.add_argument("--growth", action="store_true", help="also how cost grows with size (minutes)")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.set_defaults(run=run, parser=parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure and print. Raises CommandError."""
-    ready, lines = asyncio.run(_measure(args))
+    """Measure and print. Raises CommandError, ConfigError."""
+    backbone = parse_backbone(args.backbone)
+    ready, lines = asyncio.run(_measure(args, backbone))
     lines.append(BenchLine(name="memory of the app", rate=app_memory() / 1e6, unit="MB"))
     versions = {"rlhf-tui": version_line(), "python": platform.python_version(), "torch": ready.torch,
                 "textual": installed("textual"), "platform": platform.platform()}  # fmt: skip
@@ -49,13 +55,14 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"device": ready.device_line, "threads": ready.threads, **versions, "figures": figures}))
         return 0
     print(f"device    {ready.device_line}")
+    print(f"model     {backbone.kind}, {backbone.parameter_count(len(load_task('words', 0).tokenizer)):,} parameters")
     print("versions  " + ", ".join(f"{name} {value}" for name, value in versions.items() if name != "rlhf-tui"))
     print()
     print(bench_table(lines), end="")
     return 0
 
 
-async def _measure(args: argparse.Namespace) -> tuple[Ready, list[BenchLine]]:
+async def _measure(args: argparse.Namespace, backbone: BackboneConfig) -> tuple[Ready, list[BenchLine]]:
     lines: list[BenchLine] = []
 
     def hear(event: Event) -> None:
@@ -70,7 +77,7 @@ async def _measure(args: argparse.Namespace) -> tuple[Ready, list[BenchLine]]:
     done = False
     try:
         ready = await client.start()
-        await client.request(Bench, growth=args.growth)
+        await client.request(Bench, growth=args.growth, backbone=backbone.to_dict())
         done = True
     except EngineError as error:
         raise CommandError(str(error)) from error

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from core.config import Config, ConfigError, Knob, find_knob, knobs, parse_short
-from core.models.config import BackboneConfig, ContextError
+from core.config import Config, ConfigError, Knob, find_knob, knobs
+from core.models.config import BACKBONE_TEXT, ContextError, parse_backbone
 from core.new_session import make_session, plan_session
 from core.preferences.formats.files import FileRefusedError
 from core.store import Session
@@ -46,7 +46,7 @@ def configure(parser: Parser, config: type[Config] | None = None) -> dict[str, t
     )
     group.add_argument(
         "--backbone", metavar="TEXT", default="",
-        help="its model: lstm, transformer, or knobs such as 'kind=transformer hidden=64 layers=4'",
+        help=f"its model: {BACKBONE_TEXT}",
     )  # fmt: skip
     group.add_argument("--seed", type=whole(-(2**62), 2**62), metavar="N", help="seed of the session and its runs")
     shared = {each.name for each in knobs(config)} & FLAGS.keys() if config is not None else set()
@@ -82,11 +82,10 @@ def begin(args: argparse.Namespace, saves: Path) -> Path:
     given = data_flags(args)
     task = args.task or (CUSTOM if given else "words")
     options = {**typed(find_task(task).options, args.task_options), **given}
-    backbone = args.backbone if "=" in args.backbone else f"kind={args.backbone or 'lstm'}"
     seed = 42 if args.seed is None else args.seed
     reading = Reading()
     try:
-        plan = plan_session(task, options, seed, parse_short(BackboneConfig, backbone), reading)
+        plan = plan_session(task, options, seed, parse_backbone(args.backbone), reading)
     except (FileRefusedError, ContextError) as error:
         raise CommandError(str(error)) from error
     finally:

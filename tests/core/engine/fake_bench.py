@@ -12,8 +12,8 @@ def main() -> None:
     measure, store = speed.speeds, store_growth.store_growth
     tiny = BackboneConfig(embedding=4, hidden=4, layers=1)
     speed.MATMUL_SIZE, speed.PATIENCE = 64, 0.0
-    speed.speeds = lambda device: measure(device, tiny, batch=4, pair_batch=4)  # type: ignore[assignment,misc]
-    speed.growth = lambda device: iter(())  # type: ignore[assignment,misc]
+    speed.speeds = lambda device, backbone: measure(device, tiny, batch=4, pair_batch=4)  # type: ignore[assignment,misc]
+    speed.growth = lambda device, kind: iter(())  # type: ignore[assignment,misc]
     store_growth.store_growth = lambda: store(labels=(2,), points=(200,))  # type: ignore[assignment,misc]
     from core.engine.__main__ import main as engine
 
