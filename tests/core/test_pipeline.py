@@ -23,9 +23,9 @@ def test_a_method_that_maximises_no_reward_is_left_as_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "slower"), [("ppo", 5e-4), ("grpo", 5e-4), ("rloo", 5e-4), ("dpo", 2.5e-4), ("kto", 2.5e-4)]
+    ("name", "slower"), [("rm", 5e-4), ("ppo", 5e-4), ("grpo", 5e-4), ("rloo", 5e-4), ("dpo", 1.5e-4), ("kto", 1.5e-4)]
 )
-def test_a_transformer_leaves_its_reference_slower_than_an_lstm(name: str, slower: float) -> None:
+def test_a_transformer_that_has_learned_learns_on_slower_than_an_lstm(name: str, slower: float) -> None:
     method = METHODS[name]
     assert fitting(method, {}, gold=True, backbone="transformer") == {"learning_rate": slower}
     assert method.config().learning_rate > slower
@@ -33,6 +33,5 @@ def test_a_transformer_leaves_its_reference_slower_than_an_lstm(name: str, slowe
     assert fitting(method, {}, gold=True, backbone="lstm") == {}
 
 
-@pytest.mark.parametrize("name", ["sft", "rm"])
-def test_what_leaves_no_reference_learns_as_fast_with_a_transformer(name: str) -> None:
-    assert "learning_rate" not in fitting(METHODS[name], {}, gold=True, backbone="transformer")
+def test_what_begins_from_nothing_learns_as_fast_with_a_transformer() -> None:
+    assert "learning_rate" not in fitting(METHODS["sft"], {}, gold=True, backbone="transformer")
