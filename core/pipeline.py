@@ -99,16 +99,16 @@ def needs_reward_model(config: TrainingConfig) -> bool:
 FROM_SFT, BY_PREFERENCE = 5e-4, 1.5e-4
 """Peak learning rates at most, of a transformer that begins from SFT, and of a policy that then goes by pairs.
 
-The defaults are an LSTM's. At those, a transformer's reward model on ``words`` forgets what SFT has taught (0.72 of fresh
-pairs ranked right instead of 0.80), and PPO and DPO gain less at a higher KL (``tests/benchmarks/learning.py --backbone
-transformer``).
+The defaults are an LSTM's. At those, a transformer's reward model on ``words`` forgets what SFT has taught (0.72 of
+fresh pairs ranked right instead of 0.80), and PPO and DPO gain less at a higher KL
+(``tests/benchmarks/learning.py --backbone transformer``).
 """
 
 
 def fitting(method: Method, config: Mapping[str, Any], gold: bool, backbone: str = "lstm") -> dict[str, Any]:
     """Knobs over a method's defaults, as they can be in a session.
 
-    Without a gold rule, the learned reward scores. A transformer that has learned already learns on slower than an LSTM.
+    Without a gold rule, the learned reward scores. A transformer that has learned already goes on slower than an LSTM.
     """
     names = {each.name for each in knobs(method.config)}
     fitted = dict(config)
