@@ -2,7 +2,7 @@
 
     python tests/benchmarks/learning.py                       every experiment, seeds 0 1 2 (about an hour on one core)
     python tests/benchmarks/learning.py sft ppo-0.2 --seeds 0  some of them
-    python tests/benchmarks/learning.py --backbone transformer ppo-0.2 dpo-online
+    python tests/benchmarks/learning.py --backbone transformer ppo-0.2 dpo-gold
 
 One line of JSON an experiment and seed goes to ``--out`` as it is done; a table of means follows at the end. Every
 trainer runs with its default knobs but for those in the experiment's name.
@@ -120,7 +120,7 @@ def ppo(beta: float, **knobs: Any) -> Callable[[Bench], Figures]:
 
 
 def gain(method: str, kind: type[Trainer[Any]], **knobs: Any) -> Callable[[Bench], Figures]:
-    """Gold reward gained by a method that goes by the learned reward."""
+    """Gold reward gained by a method, and learned reward, whichever it goes by."""
 
     def experiment(bench: Bench) -> Figures:
         inputs = bench.inputs(policy=bench.sft(), reward_model=bench.reward_model())
@@ -169,6 +169,7 @@ EXPERIMENTS: dict[str, Callable[[Bench], Figures]] = {
     "ppo-0.02": ppo(0.02),
     "ppo-learned": gain("ppo", PPOTrainer, reward="learned"),
     "dpo-online": gain("dpo", DPOTrainer),
+    "dpo-gold": gain("dpo", DPOTrainer, judge="gold"),
 }
 
 
