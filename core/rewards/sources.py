@@ -23,7 +23,7 @@ class GoldReward:
 
     def __init__(self, task: Task) -> None:
         if task.gold is None:
-            raise ValueError(f"the task {task.name} has no gold rule to judge pairs; label some, or give a file")
+            raise ValueError(f"the task {task.name} has no gold rule: train a reward model on labels or a file")
         self.task = task
         self.batched: Callable[[Tensor, Tensor], Tensor] | None = None
         if task.gold_batched:

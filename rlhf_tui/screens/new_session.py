@@ -156,14 +156,19 @@ class NewSessionScreen(ModalScreen[Path | None]):
 def _about(plan: Plan) -> list[Content]:
     """Alphabet, prompts, demonstrations and the size of the model."""
     task = plan.task
-    weights = plan.backbone.parameter_count(len(task.tokenizer))
+    model = plan.backbone
+    weights = model.parameter_count(len(task.tokenizer))
     letters = safe_str(task.alphabet, 60)
     lines = [
         safe_text(f"{len(task.alphabet)} letters: {letters}", style="$text-secondary"),
         safe_text(
             f"{len(task.prompts):,} prompts, {len(task.held_out_prompts)} held out · {len(task.demonstrations):,} "
             f"demonstrations{f' · {len(task.pairs)} pairs' if task.pairs else ''} · "
-            f"{'a gold rule' if task.gold else 'no gold rule'} · {weights:,} weights",
+            f"{'a gold rule' if task.gold else 'no gold rule'}",
+            style="$text-muted",
+        ),
+        safe_text(
+            f"{model.kind}, embedding {model.embedding}, hidden {model.hidden}: {weights:,} weights",
             style="$text-muted",
         ),
     ]

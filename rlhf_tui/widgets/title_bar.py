@@ -36,13 +36,14 @@ class TitleBar(Widget):
             bar += Content.styled(label, "bold reverse" if name == self.current else "")
         state = app.state
         briefly = state.engine_line.partition(";")[0].partition(" (")[0]  # the reasons stand in the log and in doctor
-        right = f"{_ENGINE_GLYPHS[state.engine]} {briefly} "
         room = self.size.width - bar.cell_length - 2
         title = safe_text(f"{app.session.title or app.session.folder.name} · {app.session.task}", max(room, 0))
         bar += Content("  ") + title
         left = self.size.width - bar.cell_length
         if left > 14:
-            end = safe_text(right, left - 2)
+            if cell_len(briefly) > left - 5:
+                briefly = briefly.partition(" with ")[0]
+            end = safe_text(f"{_ENGINE_GLYPHS[state.engine]} {briefly} ", left - 2)
             bar += Content(" " * (left - end.cell_length)) + end.stylize("$error" if state.engine == "dead" else "dim")
         return bar
 
