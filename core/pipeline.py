@@ -99,9 +99,9 @@ def needs_reward_model(config: TrainingConfig) -> bool:
 FROM_NOTHING, FROM_SFT, BY_PREFERENCE = 1e-3, 5e-4, 1.5e-4
 """Peak learning rates at most of a transformer: in SFT, from there, and of a policy that then goes by pairs.
 
-The defaults are an LSTM's. At those, a transformer learns the demonstrations of ``words`` by heart (validation loss 1.66
-instead of 1.53), its reward model forgets what SFT has taught (0.72 of fresh pairs ranked right instead of 0.80), and PPO
-and DPO gain less at a higher KL (``tests/benchmarks/learning.py --backbone transformer``).
+The defaults are an LSTM's. At those, a transformer learns the demonstrations of ``words`` by heart (validation loss
+1.66 instead of 1.53), its reward model forgets what SFT has taught (0.72 of fresh pairs ranked right instead of 0.80),
+and PPO and DPO gain less at a higher KL (``tests/benchmarks/learning.py --backbone transformer``).
 """
 
 
