@@ -1,7 +1,7 @@
 """Sampling completions, and reading them again: batches of prompts with completions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -196,8 +196,10 @@ def generate(
     if row_seeds is None:
         row_seeds = torch.randint(2**63 - 1, (len(prompts),), generator=generator, device="cpu")
     numbers = uniforms(row_seeds.cpu(), max_new_tokens).to(model.head.weight.device)
-    with torch.no_grad():
-        return _write(model, prompts, numbers, temperature, top_k, top_p, keep)
+    with torch.inference_mode():
+        written = _write(model, prompts, numbers, temperature, top_k, top_p, keep)
+    # What inference mode has made may not take part in gradients; a copy may.
+    return replace(written, **{name: each.clone() for name, each in vars(written).items() if each is not None})
 
 
 def _write(

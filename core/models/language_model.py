@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from core.tokenizer import CharTokenizer
 
@@ -57,8 +58,7 @@ class LanguageModel(nn.Module, ABC):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits, [..., H] -> [..., V]; PAD, BOS and UNK are out of reach."""
-        masked: Tensor = self.head(hidden) + self.forbidden
-        return masked
+        return F.linear(hidden, self.head.weight, self.head.bias + self.forbidden)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits at each position of full rows, [B, L] -> [B, L, V]."""
