@@ -131,6 +131,14 @@ def test_completion_logits_are_those_after_the_prompt_and_the_letters_before(tem
             torch.testing.assert_close(found[row, t], alone)
 
 
+def test_a_rows_last_token_is_not_read_since_nothing_is_predicted_from_it(monkeypatch):
+    model, read = tiny_lstm(), []
+    hidden_at = model.hidden_at
+    monkeypatch.setattr(model, "hidden_at", lambda *given: read.append(given[1].tolist()) or hidden_at(*given))
+    completion_hidden(model, uneven())  # rows of 3 + 3, 5 + 4 and 2 + 1 tokens
+    assert read == [[5, 8, 2]]
+
+
 def test_completion_hidden_of_an_lstm_is_that_of_each_row_alone():
     model, batch = tiny_lstm(layers=2), uneven()
     found = completion_hidden(model, batch)
@@ -487,3 +495,14 @@ def test_everything_stays_on_the_models_device_whatever_the_default_one_is():
         assert torch.equal(batch.sequences()[0], sequences[0])
     for name, each in vars(expected).items():
         assert torch.equal(vars(found)[name], each), name
+
+
+def test_what_was_sampled_can_take_part_in_gradients():
+    model = tiny_lstm()
+    rollout = generate(model, PROMPTS, 6, generator=generator(), keep=True)
+    assert rollout.hidden is not None and rollout.logits is not None
+    scale = torch.ones((), dtype=rollout.hidden.dtype, requires_grad=True)
+    again = token_logprobs(completion_logits(model, rollout), rollout.tokens)
+    value = (scale * rollout.hidden).square().sum() + (scale * rollout.logits).clamp(min=-9).sum()
+    (value + again.sum() + (scale * rollout.logprobs).sum()).backward()
+    assert scale.grad is not None and scale.grad.isfinite()
