@@ -14,8 +14,10 @@ from core.config import find_knob, make
 from core.device import choose_device
 from core.methods.ppo import PPOConfig
 from core.methods.sft import SFTConfig
+from core.methods.table import METHODS
 from core.models.build import BackboneConfig, build_language_model
 from core.models.language_model import LanguageModel
+from core.pipeline import fitting
 from core.randomness import generator_for
 from core.rewards.arithmetic import is_right, numbers, working
 from core.sampling import generate
@@ -69,7 +71,12 @@ def main() -> None:
     backbone = BackboneConfig(kind=given.backbone)
     cpu = choose_device("cpu", threads=1).device
     knobs = {name: find_knob(PPOConfig, name).parse(value) for name, _, value in (s.partition("=") for s in given.set)}
-    config = make(PPOConfig, {"steps": given.steps, "evaluate_every": given.steps, "kl_alarm": 0.0, **KNOBS, **knobs})
+
+    def fitted(method: str, values: dict[str, Any]) -> dict[str, Any]:
+        return fitting(METHODS[method], values, gold=True, backbone=backbone.kind)
+
+    own = {"steps": given.steps, "evaluate_every": given.steps, "kl_alarm": 0.0, **KNOBS, **knobs}
+    config = make(PPOConfig, fitted("ppo", own))
 
     def report(name: str, policy: LanguageModel, seconds: float) -> None:
         everything, secret, worked = accuracy(policy, task, given.seed)
@@ -85,7 +92,7 @@ def main() -> None:
 
     if not given.without_sft:
         sft = SFTTrainer(
-            make(SFTConfig, {"steps": given.sft_steps, "evaluate_every": given.sft_steps}),
+            make(SFTConfig, fitted("sft", {"steps": given.sft_steps, "evaluate_every": given.sft_steps})),
             TrainerInputs(task, given.seed, cpu, backbone),
         )
         seconds = train(sft)

@@ -11,13 +11,12 @@ from typing import Any
 
 import torch
 
+from core.config import make
 from core.device import choose_device
 from core.evaluation.probe import measure, probe_rollout
-from core.methods.dpo import DPOConfig
-from core.methods.ppo import PPOConfig
-from core.methods.reward import RewardConfig
-from core.methods.sft import SFTConfig
+from core.methods.table import METHODS
 from core.models.build import BackboneConfig
+from core.pipeline import fitting
 from core.preferences.pair import PreferencePair
 from core.rewards.sources import LearnedReward
 from core.tasks.base import Task
@@ -46,11 +45,16 @@ def copied(weights: Weights) -> Weights:
     return {name: value.clone() for name, value in weights.items()}
 
 
+def fitted(method: str, given: argparse.Namespace, **knobs: Any) -> Any:
+    """A method's configuration, as it fits the backbone."""
+    return make(METHODS[method].config, fitting(METHODS[method], knobs, gold=False, backbone=given.backbone))
+
+
 def reward_model(
     task: Task, pairs: Sequence[PreferencePair], policy: Weights, given: argparse.Namespace, seed: int
 ) -> RewardTrainer:
     """A reward model of some pairs; its last weights, since four held-out pairs choose no step."""
-    config = RewardConfig(steps=given.rm_steps, batch_size=32, evaluate_every=given.rm_steps, keep_best=False)
+    config = fitted("rm", given, steps=given.rm_steps, batch_size=32, evaluate_every=given.rm_steps, keep_best=False)
     inputs = TrainerInputs(
         dataclasses.replace(task, pairs=tuple(pairs)), seed, torch.device("cpu"), BackboneConfig(kind=given.backbone),
         policy=policy,
@@ -75,7 +79,7 @@ def main() -> None:
     found: list[float] = []
     for seed in given.seeds:
         task = load_task("sentences", seed)
-        sft_config = SFTConfig(steps=given.sft_steps, batch_size=64, evaluate_every=given.sft_steps)
+        sft_config = fitted("sft", given, steps=given.sft_steps, batch_size=64, evaluate_every=given.sft_steps)
         policy = copied(trained(SFTTrainer(sft_config, TrainerInputs(task, seed, cpu, backbone))).weights())
         order = random.Random(seed).sample(task.pairs, len(task.pairs))
         for fold in range(FOLDS):
@@ -90,13 +94,11 @@ def main() -> None:
         weights = copied(reward_model(task, task.pairs, policy, given, seed).weights())
         inputs = TrainerInputs(task, seed, cpu, backbone, policy=policy, reward_model=weights)
         reference = frozen_policy(inputs, policy)
+        rate = {"learning_rate": 1e-3} if given.backbone == "lstm" else {}
         ppo = PPOTrainer(
-            PPOConfig(
-                steps=given.steps, batch_size=256, learning_rate=1e-3, reward="learned", evaluate_every=given.steps
-            ),
-            inputs,
+            fitted("ppo", given, steps=given.steps, batch_size=256, evaluate_every=given.steps, **rate), inputs
         )
-        dpo = DPOTrainer(DPOConfig(steps=given.steps, evaluate_every=given.steps), inputs)
+        dpo = DPOTrainer(fitted("dpo", given, steps=given.steps, evaluate_every=given.steps), inputs)
         assert ppo.learned is not None
         learned: LearnedReward = ppo.learned
         for name, model_of in (("SFT", None), ("PPO", ppo), ("DPO", dpo)):
