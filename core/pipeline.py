@@ -96,7 +96,7 @@ def needs_reward_model(config: TrainingConfig) -> bool:
     return getattr(config, "pairs", None) == "online" and getattr(config, "judge", None) == "learned"
 
 
-FROM_NOTHING, FROM_SFT, BY_PREFERENCE = 1e-3, 5e-4, 1.5e-4
+FROM_NOTHING, FROM_SFT, BY_PREFERENCE = 1e-3, 5e-4, 5e-5
 """Peak learning rates at most of a transformer: in SFT, from there, and of a policy that then goes by pairs.
 
 The defaults are an LSTM's. At those, a transformer learns the demonstrations of ``words`` by heart (validation loss
@@ -117,8 +117,11 @@ def fitting(method: Method, config: Mapping[str, Any], gold: bool, backbone: str
     if backbone == "transformer":
         by_preference = method.trains == "policy" and "reward" not in names
         limit = FROM_NOTHING if method.starts_from is None else BY_PREFERENCE if by_preference else FROM_SFT
-        if find_knob(method.config, "learning_rate").default > limit:
+        default = find_knob(method.config, "learning_rate").default
+        if default > limit:
             fitted.setdefault("learning_rate", limit)
+            if "critic_learning_rate" in names and config.get("critic", "policy") == "policy":
+                fitted.setdefault("critic_learning_rate", default)  # its head begins from nothing, as an LSTM's does
     return fitted
 
 

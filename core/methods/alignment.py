@@ -96,6 +96,9 @@ class CriticConfig(PricedConfig):
         maximum=1,
     )
     value_coefficient: float = knob(0.5, "weight of the value loss", minimum=0, live=True)
+    critic_learning_rate: float = knob(
+        0.0, "peak learning rate of the critic; 0: that of the policy", minimum=0, maximum=1, live=True
+    )
     critic: str = knob(
         "policy", "what the critic reads: the policy's hidden state, detached, or an LSTM of its own",
         choices=("policy", "own"),

@@ -77,7 +77,7 @@ class DPOTrainer(PreferenceTrainer[DPOConfig]):
         losses, rewards = self.losses(policy, reference, lengths)
         loss, more = self.with_sft(losses.mean(), policy[0], lengths[0])
         rate = learning_rate(config, self.step_number)
-        norm = update(loss, [self.optimizer], rate, config.max_grad_norm)
+        norm = update(loss, {self.optimizer: rate}, config.max_grad_norm)
         return more | {
             "loss": losses.detach().mean(),
             "rewards/chosen": rewards[0].mean(),

@@ -57,7 +57,7 @@ class KTOTrainer(PreferenceTrainer[KTOConfig]):
         )  # fmt: skip
         loss, more = self.with_sft(losses.mean(), policy[labels], batch.mask.sum(1)[labels])
         rate = learning_rate(config, self.step_number)
-        norm = update(loss, [self.optimizer], rate, config.max_grad_norm)
+        norm = update(loss, {self.optimizer: rate}, config.max_grad_norm)
         metrics = more | {"loss": losses.detach().mean(), "kl": z0, "grad_norm": norm, "lr": rate}
         rewards = beta * (policy.detach() - reference)
         for name, some in (("chosen", labels), ("rejected", ~labels)):

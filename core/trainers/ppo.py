@@ -18,7 +18,7 @@ from core.randomness import derived_seed
 from core.trainers.base import TrainerInputs, TrainerState
 from core.trainers.experience import Experience, Metrics, Scored, clipped_loss, kl_penalties
 from core.trainers.rollouts import RolloutTrainer
-from core.trainers.updates import make_optimizer
+from core.trainers.updates import learning_rate, make_optimizer
 
 C = TypeVar("C", bound=CriticConfig)
 
@@ -78,6 +78,11 @@ class ActorCriticTrainer(RolloutTrainer[C], Generic[C]):
             "loss/value_avg": loss.detach(),
             "val/clipfrac_avg": stats.clip_fraction,
         }
+
+    def rates(self, rate: float) -> dict[torch.optim.Optimizer, float]:
+        peak = self.config.critic_learning_rate
+        own = learning_rate(self.config, self.step_number, peak) if peak else rate
+        return super().rates(rate) | {self.critic_optimizer: own}
 
     @property
     def value_clip(self) -> float:

@@ -66,7 +66,7 @@ class RewardTrainer(Trainer[RewardConfig]):
             chosen, rejected = member.raw(pairs.both()).chunk(2)
             loss = loss + self.loss(chosen, rejected, pairs).mean() / config.ensemble
             scores.append(torch.stack([chosen, rejected]).detach())
-        norm = update(loss, [self.optimizer], rate, config.max_grad_norm)
+        norm = update(loss, {self.optimizer: rate}, config.max_grad_norm)
         self.completions += config.batch_size
         both = torch.stack(scores)
         metrics = to_floats(

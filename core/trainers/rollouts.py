@@ -150,8 +150,12 @@ class RolloutTrainer(PolicyTrainer[R], Generic[R]):
         if config.entropy_coefficient:
             loss = loss - config.entropy_coefficient * masked_mean(entropy(logits), batch.mask)
         beside, more = self.loss_beside(experience, hidden)
-        norm = update(loss + beside, self.optimizers().values(), rate, config.max_grad_norm)
+        norm = update(loss + beside, self.rates(rate), config.max_grad_norm)
         return metrics | more | {"grad_norm": norm}
+
+    def rates(self, rate: float) -> dict[torch.optim.Optimizer, float]:
+        """Each optimizer's learning rate in this step, in which the policy's is ``rate``."""
+        return dict.fromkeys(self.optimizers().values(), rate)
 
     def loss_beside(self, experience: Experience, hidden: Tensor) -> tuple[Tensor, Metrics]:
         """What else is minimised, from the policy's hidden states [B, T, H]; nothing, unless there is a critic."""

@@ -51,7 +51,7 @@ class SFTTrainer(Trainer[SFTConfig]):
         logits = completion_logits(self.policy, batch)
         loss = sft_loss(logits, batch.tokens, batch.mask)
         rate = learning_rate(config, self.step_number)
-        norm = update(loss, [self.optimizer], rate, config.max_grad_norm)
+        norm = update(loss, {self.optimizer: rate}, config.max_grad_norm)
         self.completions += len(batch)
         right = (logits.argmax(-1) == batch.tokens).float()
         metrics = to_floats(

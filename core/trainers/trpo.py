@@ -54,7 +54,7 @@ class TRPOTrainer(ActorCriticTrainer[TRPOConfig]):
         hidden = completion_hidden(self.policy, experience.batch).detach()
         for _ in range(config.critic_epochs):
             loss, more = self.loss_beside(experience, hidden)
-            norm = update(loss, [self.critic_optimizer], rate, config.max_grad_norm)
+            norm = update(loss, self.rates(rate), config.max_grad_norm)
             yield "critic"
         return [metrics | more | {"grad_norm": gradient.norm(), "critic_grad_norm": norm}]
 

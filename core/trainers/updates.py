@@ -31,14 +31,18 @@ def minibatches(count: int, size: int, seed: int, step: int, epoch: int) -> tupl
     return torch.randperm(count, generator=generator_for(seed, f"minibatches/{epoch}", step)).split(size)
 
 
-def learning_rate(config: TrainingConfig, step: int) -> float:
-    """The learning rate of step ``step`` (from 0): linear warm-up to the peak, then the schedule to 0 at the end."""
+def learning_rate(config: TrainingConfig, step: int, peak: float | None = None) -> float:
+    """The learning rate of step ``step`` (from 0): linear warm-up to the peak, then the schedule to 0 at the end.
+
+    The peak is the configuration's, unless another is given.
+    """
+    peak = config.learning_rate if peak is None else peak
     warm_up = round(config.warmup * config.steps)
     if step < warm_up:
-        return config.learning_rate * (step + 1) / warm_up
+        return peak * (step + 1) / warm_up
     progress = (step - warm_up) / max(1, config.steps - warm_up)
     factor = {"linear": 1 - progress, "cosine": (1 + math.cos(math.pi * progress)) / 2, "constant": 1.0}
-    return config.learning_rate * factor[config.schedule]
+    return peak * factor[config.schedule]
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], config: TrainingConfig) -> torch.optim.AdamW:
@@ -48,19 +52,20 @@ def make_optimizer(parameters: Iterable[nn.Parameter], config: TrainingConfig) -
     )
 
 
-def update(loss: Tensor, optimizers: Iterable[torch.optim.Optimizer], rate: float, max_grad_norm: float) -> float:
-    """One step of each optimizer down the gradient of ``loss``; returns the gradient's norm before clipping.
+def update(loss: Tensor, rates: Mapping[torch.optim.Optimizer, float], max_grad_norm: float) -> float:
+    """One step of each optimizer, at its learning rate, down the gradient of ``loss``.
+
+    Returns the gradient's norm before clipping.
 
     Each optimizer's gradient is clipped by itself, so that a large value error does not shorten the policy's step.
     Raises TrainingDivergedError before any weight moves when loss or gradient is not finite.
     """
-    optimizers = list(optimizers)
-    for optimizer in optimizers:
+    for optimizer in rates:
         optimizer.zero_grad()
     loss.backward()
     norms = [
         nn.utils.clip_grad_norm_([p for group in each.param_groups for p in group["params"]], max_grad_norm)
-        for each in optimizers
+        for each in rates
     ]
     norm, value = torch.stack([torch.stack(norms).square().sum().sqrt(), loss.detach()]).tolist()
     if not (math.isfinite(norm) and math.isfinite(value)):
@@ -68,7 +73,7 @@ def update(loss: Tensor, optimizers: Iterable[torch.optim.Optimizer], rate: floa
             f"loss {value:g} and gradient norm {norm:g} are not both finite; the weights are those before this update. "
             "A lower learning rate or a larger β usually helps"
         )
-    for optimizer in optimizers:
+    for optimizer, rate in rates.items():
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.step()

@@ -70,19 +70,19 @@ def test_first_step_of_adam_has_the_length_of_the_learning_rate():
     """Adam's first step is lr·g/(|g| + ε), here with ε 1e-5; weight decay is decoupled: w·(1 − lr·decay) before it."""
     config = TrainingConfig(weight_decay=0.5, learning_rate=123.0 / 1000)
     w = weight(2.0, -1.0)
-    norm = update((w * torch.tensor([3.0, -4.0])).sum(), [make_optimizer([w], config)], 0.1, 1e9)
+    norm = update((w * torch.tensor([3.0, -4.0])).sum(), {make_optimizer([w], config): 0.1}, 1e9)
     assert norm == pytest.approx(5.0)
     expected = [2.0 * 0.95 - 0.1 * 3 / (3 + 1e-5), -1.0 * 0.95 + 0.1 * 4 / (4 + 1e-5)]
     torch.testing.assert_close(w.detach(), torch.tensor(expected))
 
 
 def test_gradients_are_shortened_each_optimizer_by_itself():
-    """A long gradient of the critic leaves the policy's alone."""
+    """A long gradient of the critic leaves the policy's alone; each goes at its own rate."""
     policy, critic = weight(0.0), weight(0.0, 0.0)
-    optimizers = [torch.optim.SGD([policy], lr=0), torch.optim.SGD([critic], lr=0)]
-    norm = update(0.5 * policy.sum() + 300 * critic[0] + 400 * critic[1], optimizers, 1.0, 1.0)
+    rates = {torch.optim.SGD([policy], lr=0): 0.1, torch.optim.SGD([critic], lr=0): 1.0}
+    norm = update(0.5 * policy.sum() + 300 * critic[0] + 400 * critic[1], rates, 1.0)
     assert norm == pytest.approx(math.hypot(0.5, 500))
-    torch.testing.assert_close(policy.detach(), torch.tensor([-0.5]))
+    torch.testing.assert_close(policy.detach(), torch.tensor([-0.05]))
     torch.testing.assert_close(critic.detach(), torch.tensor([-0.6, -0.8]))
 
 
@@ -90,7 +90,7 @@ def test_gradients_of_an_earlier_update_are_forgotten():
     w = weight(0.0)
     optimizer = torch.optim.SGD([w], lr=0)
     for _ in range(3):
-        update(w.sum(), [optimizer], 1.0, 10.0)
+        update(w.sum(), {optimizer: 1.0}, 10.0)
     assert w.item() == -3.0
 
 
@@ -107,18 +107,18 @@ def test_an_update_that_diverges_touches_nothing(loss):
     config = TrainingConfig(learning_rate=0.1, weight_decay=0.1)
     w, other = weight(1.0, 2.0), weight(3.0)
     optimizers = [make_optimizer([w], config), make_optimizer([other], config)]
-    update(w.square().sum() + other.square().sum(), optimizers, 0.1, 1.0)
+    update(w.square().sum() + other.square().sum(), dict.fromkeys(optimizers, 0.1), 1.0)
     before = [w.detach().clone(), other.detach().clone()]
     moments = [each.state_dict()["state"][0]["exp_avg"].clone() for each in optimizers]
     with pytest.raises(TrainingDivergedError, match="not both finite; the weights are those before this update"):
-        update(loss(w) + other.sum(), optimizers, 0.1, 1.0)
+        update(loss(w) + other.sum(), dict.fromkeys(optimizers, 0.1), 1.0)
     assert torch.equal(w.detach(), before[0])
     assert torch.equal(other.detach(), before[1])
     assert all(
         torch.equal(each.state_dict()["state"][0]["exp_avg"], was) and each.state_dict()["state"][0]["step"] == 1
         for each, was in zip(optimizers, moments, strict=True)
     )
-    update(w.sum() + other.sum(), optimizers, 0.1, 1.0)
+    update(w.sum() + other.sum(), dict.fromkeys(optimizers, 0.1), 1.0)
     assert w.isfinite().all(), "and it goes on from there"
 
 
