@@ -96,13 +96,22 @@ def needs_reward_model(config: TrainingConfig) -> bool:
     return getattr(config, "pairs", None) == "online" and getattr(config, "judge", None) == "learned"
 
 
-FROM_NOTHING, FROM_SFT, BY_PREFERENCE = 1e-3, 5e-4, 5e-5
-"""Peak learning rates at most of a transformer: in SFT, from there, and of a policy that then goes by pairs.
+TRANSFORMER_PEAKS = {"sft": 1e-3, "reward model": 5e-4, "by reward": 2e-4, "by preference": 5e-5}
+"""Peak learning rates at most of a transformer: in SFT, of a reward model, of a policy that goes by a reward or by pairs.
 
 The defaults are an LSTM's. At those, a transformer learns the demonstrations of ``words`` by heart (validation loss
 1.66 instead of 1.53), its reward model forgets what SFT has taught (0.72 of fresh pairs ranked right instead of 0.80),
 and PPO and DPO gain less at a higher KL (``tests/benchmarks/learning.py --backbone transformer``).
 """
+
+
+def _kind(method: Method, names: set[str]) -> str:
+    """The key of :data:`TRANSFORMER_PEAKS`."""
+    if method.starts_from is None:
+        return "sft"
+    if method.trains != "policy":
+        return "reward model"
+    return "by reward" if "reward" in names else "by preference"
 
 
 def fitting(method: Method, config: Mapping[str, Any], gold: bool, backbone: str = "lstm") -> dict[str, Any]:
@@ -115,11 +124,9 @@ def fitting(method: Method, config: Mapping[str, Any], gold: bool, backbone: str
     if not gold and "reward" in names and config.get("reward", "gold") == "gold":
         fitted["reward"] = "learned"
     if backbone == "transformer":
-        by_preference = method.trains == "policy" and "reward" not in names
-        limit = FROM_NOTHING if method.starts_from is None else BY_PREFERENCE if by_preference else FROM_SFT
-        default = find_knob(method.config, "learning_rate").default
-        if default > limit:
-            fitted.setdefault("learning_rate", limit)
+        peak, default = TRANSFORMER_PEAKS[_kind(method, names)], find_knob(method.config, "learning_rate").default
+        if default > peak:
+            fitted.setdefault("learning_rate", peak)
             if "critic_learning_rate" in names and config.get("critic", "policy") == "policy":
                 fitted.setdefault("critic_learning_rate", default)  # its head begins from nothing, as an LSTM's does
     return fitted
