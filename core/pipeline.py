@@ -97,7 +97,7 @@ def needs_reward_model(config: TrainingConfig) -> bool:
 
 
 TRANSFORMER_PEAKS = {"sft": 1e-3, "reward model": 5e-4, "by reward": 2e-4, "by preference": 5e-5}
-"""A transformer's highest peak learning rates: in SFT, of a reward model, of a policy that goes by a reward or by pairs.
+"""A transformer's highest peak learning rates: of SFT, a reward model, a policy that goes by a reward or by pairs.
 
 The defaults are an LSTM's. At those, a transformer learns the demonstrations of ``words`` by heart (validation loss
 1.66 instead of 1.53), its reward model forgets what SFT has taught (0.72 of fresh pairs ranked right instead of 0.80),
