@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--size", default="120x40", help="columns x lines")
     options = parser.parse_args()
     width, height = map(int, options.size.split("x"))
-    with tempfile.TemporaryDirectory() as saves:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as saves:
         prepare(Path(saves))
         asyncio.run(take(Path(saves), options.folder, (width, height)))
 
