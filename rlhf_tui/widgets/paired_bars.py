@@ -1,6 +1,6 @@
 """Columns in pairs, one for each side, over labels: how often each letter, how many texts of each length."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from textual.content import Content
 from textual.widget import Widget
@@ -53,8 +53,7 @@ class PairedBars(Widget):
                 line += Content.styled(_cell(one / largest, row, rows), "$line-1")
                 line += Content.styled(_cell(other / largest, row, rows), "$line-2") + Content(" " * (cells - 2))
             lines.append(line)
-        names = "".join(fit("␣" if label == " " else label, cells) for label in labels)
-        lines.append(Content.styled(names, "dim"))
+        lines.append(Content.styled(_names(labels, cells), "dim"))
         return Content("\n").join(lines)
 
     def _fitting(self, room: int) -> tuple[list[str], list[float], list[float]]:
@@ -65,6 +64,15 @@ class PairedBars(Widget):
         starts = range(0, count, together)
         folded = [[sum(side[at : at + together]) for at in starts] for side in (self.left, self.right)]
         return [self.labels[at] for at in starts], folded[0], folded[1]
+
+
+def _names(labels: Sequence[str], cells: int) -> str:
+    """What stands below the columns; a number that would touch the one before it is left out."""
+    line = ""
+    for label in labels:
+        apart = len(label) == 1 or not line or line.endswith(" ")
+        line += fit(("␣" if label == " " else label) if apart else "", cells)
+    return line
 
 
 def _cell(share: float, row: int, rows: int) -> str:
