@@ -100,7 +100,7 @@ class CriticConfig(PricedConfig):
         0.0, "peak learning rate of the critic; 0: that of the policy", minimum=0, maximum=1, live=True
     )
     critic: str = knob(
-        "policy", "what the critic reads: the policy's hidden state, detached, or an LSTM of its own",
+        "policy", "what the critic reads: the policy's hidden state, detached, or a model of its own",
         choices=("policy", "own"),
     )  # fmt: skip
 

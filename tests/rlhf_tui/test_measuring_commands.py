@@ -100,6 +100,24 @@ def test_the_bench_is_a_table_with_both_memories(
     assert 20 < figures["memory of the app"]["rate"] < figures["memory of the engine"]["rate"]
 
 
+def test_a_backbone_that_cannot_be_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["bench", "--backbone", "transfomer"])
+    assert "kind must be one of lstm, transformer, not 'transfomer' (did you mean 'transformer'?)" in (
+        capsys.readouterr().err
+    )
+
+
+def test_the_bench_says_which_model_it_measures(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_client, "ENGINE_COMMAND", [sys.executable, "-P", str(BENCH_ENGINE)])
+    assert cli.main(["bench", "--device", "cpu", "--threads", "1", "--backbone", "transformer"]) == 0
+    told = capsys.readouterr().out
+    assert "model     transformer, 235,806 parameters" in told
+    assert "a transformer was measured" in told
+
+
 def test_the_benchs_table_has_shares_where_they_say_something() -> None:
     lines = [
         BenchLine(name="matrix product", rate=83.04, unit="GFLOP/s"),
