@@ -106,8 +106,8 @@ class LSTMLanguageModel(LanguageModel):
                 gates = torch.addmm(bias, layers[-1][0], from_below)
             parts = gates.addmm_(h, recurrent).chunk(4, 1)
             squash(gates, parts[2])
-            candidate, cell, squashed, hidden = (torch.empty_like(c) for _ in range(4))
-            step(parts, c, (candidate, cell, squashed, hidden))
+            cell, hidden = torch.empty_like(c), torch.empty_like(c)
+            step(parts, c, (parts[2], cell, hidden, hidden))  # what is not needed later is written over
             layers.append((hidden, cell))
         return layers[-1][0], replace(state, layers=layers)
 
